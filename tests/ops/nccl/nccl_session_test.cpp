@@ -231,6 +231,22 @@ TEST_F(NcclSessionTest, SizesThatCreepUpTakeFewSteps) {
   EXPECT_EQ(fake_gpu::calls("cudaHostAlloc"), 2 * 2);
 }
 
+// In the default stream CUDA does not answer while a graph is captured on another one.
+TEST_F(NcclSessionTest, AFailedDeviceIsNoCapture) {
+  fake_gpu::reset(1);
+  const CudaStream stream;
+  EXPECT_FALSE(is_capturing(stream.get()));
+  EXPECT_FALSE(is_capturing(nullptr));
+  fake_gpu::capture(stream.get(), true);
+  EXPECT_TRUE(is_capturing(stream.get()));
+  EXPECT_TRUE(is_capturing(nullptr));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  fake_gpu::capture(stream.get(), false);
+  fake_gpu::break_device(0);
+  EXPECT_FALSE(is_capturing(stream.get()));
+  EXPECT_FALSE(is_capturing(nullptr));
+}
+
 TEST(GrownSize, IsAtLeastWhatIsAskedForAndAtMostAQuarterMore) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   EXPECT_EQ(grown_size(0), kMiB);

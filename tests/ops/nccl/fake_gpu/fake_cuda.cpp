@@ -52,6 +52,11 @@ bool is_captured(const void* stream) {
   return captured_streams().handles.count(stream) > 0;
 }
 
+bool is_any_captured() {
+  const std::lock_guard lock(captured_streams().mutex);
+  return !captured_streams().handles.empty();
+}
+
 cudaStreamCaptureMode& capture_mode() {
   thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   return mode;
@@ -109,8 +114,14 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = is_captured(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaStreamIsCapturing of a stream that does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
+  if (handle == nullptr && is_any_captured()) {
+    return last_error() = cudaErrorStreamCaptureImplicit;
+  }
+  *status = is_captured(handle) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 
