@@ -150,10 +150,11 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   });
 }
 
-void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
+void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   try {
+    if (watch != nullptr && shared_->aborted.load(std::memory_order_acquire)) watch->check();
     // The device is set every time, since the calls may come from several threads. That fails too
     // after a kernel of the program has failed.
     const DeviceGuard guard(self_.gpu.index());
@@ -167,16 +168,17 @@ void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
 /// Names this rank in the error if its GPU has failed for good, as it does when a kernel of the
 /// program uses wrong memory. CUDA then returns the error of that kernel from every call.
 std::exception_ptr NcclBackend::with_culprit(std::exception_ptr error) const {
-  int before = 0;
-  const bool known = cudaGetDevice(&before) == cudaSuccess;
-  static_cast<void>(cudaSetDevice(self_.gpu.index()));
-  const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
-  if (known) static_cast<void>(cudaSetDevice(before));
-  if (lasting == cudaSuccess) return error;
   try {
     std::rethrow_exception(error);
   } catch (const Error& own) {
+    // After an abort or a deadline a kernel may hang, behind which calls of CUDA may block.
     if (own.code() != Errc::internal) return error;
+    int before = 0;
+    const bool known = cudaGetDevice(&before) == cudaSuccess;
+    static_cast<void>(cudaSetDevice(self_.gpu.index()));
+    const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
+    if (known) static_cast<void>(cudaSetDevice(before));
+    if (lasting == cudaSuccess) return error;
     Fault fault = own.fault();
     fault.rank = shared_->rank;
     fault.cause += fmt::format("; its GPU has failed: {}", cudaGetErrorName(lasting));
@@ -226,10 +228,11 @@ bool NcclBackend::QueuedCall::try_complete() {
   const Lock lock(backend_.shared_->mutex, std::try_to_lock);
   if (!lock) return false;
   bool over = false;
-  backend_.guarded(lock, [&] {
+  const auto poll_once = [&] {
     over = poll();
     if (!over) watch_.check();
-  });
+  };
+  backend_.guarded(lock, poll_once, &watch_);
   return over;
 }
 

@@ -131,6 +131,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
+  note("cudaGetDevice");
   *device = current_device();
   return cudaSuccess;
 }
@@ -353,6 +354,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t waiting, cudaEvent_t handle, unsign
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  note("cudaEventQuery");
   require_no_capture("cudaEventQuery");
   const std::shared_ptr<Event> event = runtime().event(handle);
   if (!event) return misuse("cudaEventQuery of an event that does not exist");
