@@ -34,15 +34,11 @@ Deadline deadline_of_start(Deadline deadline) {
 }  // namespace
 
 NcclBackend::NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
-    : self_(self), shared_(std::make_shared<Shared>(self.rank)), host_(&host) {
-  shared_->copier = std::move(copier);
-}
+    : self_(self), shared_(std::make_shared<Shared>(self.rank, std::move(copier))), host_(&host) {}
 
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::unique_ptr<Copier> copier)
-    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank)) {
-  shared_->copier = std::move(copier);
-}
+    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank, std::move(copier))) {}
 
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::shared_ptr<Shared> shared)
@@ -101,6 +97,7 @@ void NcclBackend::close() {
 
 NcclBackend::Resources& NcclBackend::own() {
   if (!shared_->resources) {
+    shared_->copier->load();
     shared_->resources.emplace();
     constexpr std::size_t kSize = sizeof(std::int32_t);
     check(cudaMemsetAsync(shared_->resources->token.reserve(kSize), 0, kSize, stream()),

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <hvd/core/internal/backend.hpp>
@@ -61,7 +62,8 @@ class NcclBackend final : public Backend {
 
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
-    explicit Shared(int own_rank) noexcept : rank(own_rank) {}
+    Shared(int own_rank, std::unique_ptr<Copier> own_copier) noexcept
+        : rank(own_rank), copier(std::move(own_copier)) {}
 
     const int rank;  ///< of this process in the context
     std::atomic<bool> aborted{false};

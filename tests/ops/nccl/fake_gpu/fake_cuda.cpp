@@ -150,6 +150,17 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute == cudaDevAttrComputeCapabilityMajor) {
+    *value = 6;
+  } else if (attribute == cudaDevAttrComputeCapabilityMinor) {
+    *value = 1;
+  } else {
+    return misuse("an attribute that the fake does not know");
+  }
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceSynchronize() { return synchronize_device(used_device()); }
 
 cudaError_t cudaGetLastError() {
