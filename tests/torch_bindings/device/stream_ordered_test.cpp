@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -426,6 +428,37 @@ TEST_F(StreamOrdered, AFailureAfterTheLaunchComesOutOfALaterStep) {
     });
     EXPECT_TRUE(error.code() == Errc::peer_lost || error.code() == Errc::aborted) << error.what();
   });
+}
+
+std::string content_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The abort ends the kernels of the reduction early, so the parameters are wrong after that step.
+TEST_F(StreamOrdered, AFailureAfterTheLaunchLeavesTheLastCheckpoint) {
+  const std::filesystem::path file =
+      std::filesystem::path(testing::TempDir()) / fmt::format("hvd-last-{}.pt", ::getpid());
+  std::string saved;
+  on_ranks([&](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    int step = 0;
+    train_from(step, kWarmUp, *net, optimizer, context.rank());
+    save_checkpoint(context, file, net);
+    if (context.rank() == 0) saved = content_of(file);
+    train_from(step, kWarmUp, *net, optimizer, context.rank());
+    fake_gpu::hang(context.rank());
+    const Error error = error_of([&] {
+      train_from(step, 1, *net, optimizer, context.rank());
+      fake_gpu::fail(context.rank(), ncclRemoteError);
+      save_checkpoint(context, file, net);
+    });
+    EXPECT_TRUE(error.code() == Errc::peer_lost || error.code() == Errc::aborted) << error.what();
+  });
+  EXPECT_FALSE(saved.empty());
+  EXPECT_TRUE(content_of(file) == saved) << "it was replaced";
+  std::filesystem::remove(file);
 }
 
 // The trainer's own kernel has failed, so the error may be CUDA's or that of the reduction.
