@@ -461,6 +461,54 @@ TEST_F(StreamOrdered, AFailureAfterTheLaunchLeavesTheLastCheckpoint) {
   std::filesystem::remove(file);
 }
 
+// A program may construct its optimizer before it makes another stream current. The hooks and the
+// collectives that they begin then have one stream, and the steps another.
+TEST_F(StreamOrdered, ResultsStayWhileAnotherStreamReadsThem) {
+  on_ranks([](Context& context, torch::Device device) {
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    const auto start = [&](double value) {
+      const torch::Tensor tensor = torch::full({kElements}, value).to(device);
+      return allgather_async(tensor, {.name = "a", .context = &context});
+    };
+    const c10::Stream other = interface.getStreamFromGlobalPool(device);
+    torch::Tensor sum = torch::zeros({kRanks * kElements}, torch::TensorOptions().device(device));
+    static_cast<void>(sum.cpu());
+    for (int i = 0; i < kAhead; ++i) {
+      TensorWork work = start(1.0 + i);
+      const c10::StreamGuard guard(other);
+      sum.add_(work.wait());
+    }
+    const c10::StreamGuard guard(other);
+    const double expected = kAhead * (kAhead + 1) / 2.0;
+    EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kRanks * kElements}, expected)));
+    context.shutdown();
+  });
+}
+
+// An accumulator that the program has made before stays on the stream that was current then.
+TEST_F(StreamOrdered, AShardWaitsForTheGradientsOfAllStreams) {
+  on_ranks([](Context& context, torch::Device device) {
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    const c10::Stream other = interface.getStreamFromGlobalPool(device);
+    const auto net = std::make_shared<Net>(device);
+    const auto on_other_stream = [&] {
+      const c10::StreamGuard guard(other);
+      return torch::autograd::impl::grad_accumulator(net->values[kParameters / 2]);
+    };
+    const auto kept = on_other_stream();
+    ShardedOptimizer<torch::optim::SGD> optimizer(net->named_parameters(), 1.0,
+                                                  {.context = &context});
+    int step = 0;
+    for (const bool elsewhere : {false, true}) {
+      c10::OptionalStreamGuard guard;
+      if (elsewhere) guard.reset_stream(other);
+      train_from(step, kWarmUp, *net, optimizer, context.rank());
+      expect_values(*net, step);
+    }
+    context.shutdown();
+  });
+}
+
 // The trainer's own kernel has failed, so the error may be CUDA's or that of the reduction.
 TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
   on_ranks([](Context& context, torch::Device device) {
