@@ -3,10 +3,12 @@
 # C++ only; the CUDA runtime would be linked twice; and nvcc does not accept this project's C++
 # flags.
 
-# The kernels only move memory, so code that is compiled for 8.0 runs as fast on 8.6 and 8.9.
+# The kernels only move memory, so code that is compiled for 8.0 runs as fast on 8.6 and 8.9. Machine
+# code runs only on later GPUs of the same major version. The driver compiles the PTX of the first
+# architecture for other GPUs that lie between, and that of the last one for all that are newer.
 set(HVD_CUDA_ARCHITECTURES
-    "75;80;90;100;120"
-    CACHE STRING "GPUs whose machine code is included; later ones get the last one's PTX")
+    "70;75;80;90;100;120"
+    CACHE STRING "GPUs whose machine code is included; others get the PTX of the first or last")
 
 # Sets HVD_NVCC to the path of nvcc, HVD_NVCC_ARCHITECTURES to those architectures of
 # HVD_CUDA_ARCHITECTURES that nvcc knows, and HVD_NVCC_WORKS to ON if nvcc compiles a kernel for the
@@ -53,12 +55,17 @@ function(hvd_cuda_object variable source)
   foreach(arch IN LISTS HVD_NVCC_ARCHITECTURES)
     list(APPEND code -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
+  list(GET HVD_NVCC_ARCHITECTURES 0 first)
   list(GET HVD_NVCC_ARCHITECTURES -1 last)
-  list(APPEND code -gencode arch=compute_${last},code=compute_${last})
+  set(with_ptx ${first} ${last})
+  list(REMOVE_DUPLICATES with_ptx)
+  foreach(arch IN LISTS with_ptx)
+    list(APPEND code -gencode arch=compute_${arch},code=compute_${arch})
+  endforeach()
   add_custom_command(
     OUTPUT "${object}"
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} "${HVD_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++17 -O3
-            --expt-relaxed-constexpr -Xcompiler=-fPIC "$<$<BOOL:${HVD_WARNINGS_AS_ERRORS}>:-Werror=all-warnings>" ${code} "-I${CMAKE_CURRENT_SOURCE_DIR}/src" -MD -MT "${object}" -MF "${object}.d" -c -o
+            --expt-relaxed-constexpr -Wno-deprecated-gpu-targets -Xcompiler=-fPIC "$<$<BOOL:${HVD_WARNINGS_AS_ERRORS}>:-Werror=all-warnings>" ${code} "-I${CMAKE_CURRENT_SOURCE_DIR}/src" -MD -MT "${object}" -MF "${object}.d" -c -o
             "${object}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
     DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
     DEPFILE "${object}.d"

@@ -16,13 +16,13 @@ int exchange(int mode) noexcept {
 
 bool is_capturing(void* stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess) {
-    return status != cudaStreamCaptureStatusNone;
-  }
-  // CUDA refuses to answer for the default stream only while another one is captured, which then
-  // forbids any work in the default stream.
+  const cudaError_t result = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+  if (result == cudaSuccess) return status != cudaStreamCaptureStatusNone;
   static_cast<void>(cudaGetLastError());
-  return true;
+  // CUDA gives this error for the default stream while another one is captured, which then forbids
+  // any work in the default stream. Other errors are not of this call, as that of a kernel that has
+  // failed. The next call reports them.
+  return result == cudaErrorStreamCaptureImplicit;
 }
 
 CaptureModeGuard::CaptureModeGuard() noexcept

@@ -38,6 +38,9 @@ struct ElementOp {
 class Copier {
  public:
   virtual ~Copier() = default;
+  /// Loads on the current device what `run` needs, before any work is queued there. Throws
+  /// Errc::unsupported when this build has no code for that GPU.
+  virtual void load() {}
   /// Tells whether elements of this type can be multiplied while they are copied.
   [[nodiscard]] virtual bool scales(DType dtype) const noexcept = 0;
   /// Tells whether the factor has the precision of the contract and costs no pass of its own.

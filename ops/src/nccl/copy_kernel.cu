@@ -11,6 +11,13 @@ __global__ void __launch_bounds__(kCopyThreads)
 
 }  // namespace
 
+cudaError_t load_copies() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, copy_parts);
+}
+
+std::vector<int> copy_architectures() { return {__CUDA_ARCH_LIST__}; }
+
 cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream) {
   // This returns the result of the launch alone; cudaGetLastError would also return earlier errors.
   void* arguments[] = {const_cast<CopyTable*>(&table)};

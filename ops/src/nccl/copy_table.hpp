@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -296,6 +297,11 @@ __host__ __device__ inline void copy_tile(const CopyTable& table, std::uint32_t 
   });
 }
 
+/// Loads the kernel for the current device (copy_kernel.cu). Otherwise its first launch does, and
+/// CUDA may then wait for kernels that run.
+[[nodiscard]] cudaError_t load_copies();
+/// The architectures with machine code of the kernel, as 700 for 7.0, in ascending order.
+[[nodiscard]] std::vector<int> copy_architectures();
 /// Queues the kernel on `stream`, which is of the current device (copy_kernel.cu).
 [[nodiscard]] cudaError_t launch_copies(const CopyTable& table, cudaStream_t stream);
 

@@ -3,7 +3,13 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <string>
+#include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <hvd/core/error.hpp>
 #include <hvd/ops/internal/backends.hpp>
 
 #include "fusion/address.hpp"
@@ -96,8 +102,39 @@ class Launcher {
   CopyTable table_;
 };
 
+/// Writes 75 as "7.5".
+std::string capability(int architecture) {
+  return fmt::format("{}.{}", architecture / 10, architecture % 10);
+}
+
+[[noreturn]] void refuse_gpu() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "cudaDeviceGetAttribute");
+  std::vector<std::string> compiled;
+  for (const int each : copy_architectures()) compiled.push_back(capability(each / 10));
+  throw Error(Errc::unsupported,
+              fmt::format("this build of hvd has no code for cuda:{}, a GPU of {}, but for {} and "
+                          "later; build it with -DHVD_CUDA_ARCHITECTURES={}",
+                          device, capability(10 * major + minor), fmt::join(compiled, ", "),
+                          10 * major + minor));
+}
+
 class KernelCopier final : public Copier {
  public:
+  void load() override {
+    const cudaError_t result = load_copies();
+    if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
+      static_cast<void>(cudaGetLastError());
+      refuse_gpu();
+    }
+    check(result, "loading the copy kernel");
+  }
   [[nodiscard]] bool scales(DType) const noexcept override { return true; }
   [[nodiscard]] bool scales_for_free() const noexcept override { return true; }
 

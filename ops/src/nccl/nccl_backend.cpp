@@ -34,15 +34,11 @@ Deadline deadline_of_start(Deadline deadline) {
 }  // namespace
 
 NcclBackend::NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
-    : self_(self), shared_(std::make_shared<Shared>(self.rank)), host_(&host) {
-  shared_->copier = std::move(copier);
-}
+    : self_(self), shared_(std::make_shared<Shared>(self.rank, std::move(copier))), host_(&host) {}
 
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::unique_ptr<Copier> copier)
-    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank)) {
-  shared_->copier = std::move(copier);
-}
+    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank, std::move(copier))) {}
 
 NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
                          std::shared_ptr<Shared> shared)
@@ -101,6 +97,7 @@ void NcclBackend::close() {
 
 NcclBackend::Resources& NcclBackend::own() {
   if (!shared_->resources) {
+    shared_->copier->load();
     shared_->resources.emplace();
     constexpr std::size_t kSize = sizeof(std::int32_t);
     check(cudaMemsetAsync(shared_->resources->token.reserve(kSize), 0, kSize, stream()),
@@ -150,10 +147,11 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   });
 }
 
-void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
+void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   try {
+    if (watch != nullptr && shared_->aborted.load(std::memory_order_acquire)) watch->check();
     // The device is set every time, since the calls may come from several threads. That fails too
     // after a kernel of the program has failed.
     const DeviceGuard guard(self_.gpu.index());
@@ -167,16 +165,17 @@ void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body) {
 /// Names this rank in the error if its GPU has failed for good, as it does when a kernel of the
 /// program uses wrong memory. CUDA then returns the error of that kernel from every call.
 std::exception_ptr NcclBackend::with_culprit(std::exception_ptr error) const {
-  int before = 0;
-  const bool known = cudaGetDevice(&before) == cudaSuccess;
-  static_cast<void>(cudaSetDevice(self_.gpu.index()));
-  const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
-  if (known) static_cast<void>(cudaSetDevice(before));
-  if (lasting == cudaSuccess) return error;
   try {
     std::rethrow_exception(error);
   } catch (const Error& own) {
+    // After an abort or a deadline a kernel may hang, behind which calls of CUDA may block.
     if (own.code() != Errc::internal) return error;
+    int before = 0;
+    const bool known = cudaGetDevice(&before) == cudaSuccess;
+    static_cast<void>(cudaSetDevice(self_.gpu.index()));
+    const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
+    if (known) static_cast<void>(cudaSetDevice(before));
+    if (lasting == cudaSuccess) return error;
     Fault fault = own.fault();
     fault.rank = shared_->rank;
     fault.cause += fmt::format("; its GPU has failed: {}", cudaGetErrorName(lasting));
@@ -226,10 +225,11 @@ bool NcclBackend::QueuedCall::try_complete() {
   const Lock lock(backend_.shared_->mutex, std::try_to_lock);
   if (!lock) return false;
   bool over = false;
-  backend_.guarded(lock, [&] {
+  const auto poll_once = [&] {
     over = poll();
     if (!over) watch_.check();
-  });
+  };
+  backend_.guarded(lock, poll_once, &watch_);
   return over;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <hvd/core/internal/backend.hpp>
@@ -61,7 +62,8 @@ class NcclBackend final : public Backend {
 
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
-    explicit Shared(int own_rank) noexcept : rank(own_rank) {}
+    Shared(int own_rank, std::unique_ptr<Copier> own_copier) noexcept
+        : rank(own_rank), copier(std::move(own_copier)) {}
 
     const int rank;  ///< of this process in the context
     std::atomic<bool> aborted{false};
@@ -104,8 +106,9 @@ class NcclBackend final : public Backend {
   /// may be asynchronous.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
   /// Runs `body` under the lock, with this device the current one. After an error the communicators
-  /// are aborted, and every later call throws that error again.
-  void guarded(const Lock& lock, const std::function<void()>& body);
+  /// are aborted, and every later call throws that error again. With the watch of a call that runs,
+  /// an abort is noticed before any call of CUDA, which could block behind a kernel that hangs.
+  void guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch = nullptr);
   void give_up(std::exception_ptr error) noexcept;
   [[nodiscard]] std::exception_ptr with_culprit(std::exception_ptr error) const;
 

@@ -4,13 +4,18 @@
 
 #include <hvd/core/error.hpp>
 
+#include "nccl/cuda.hpp"
+
 namespace hvd::detail {
 
 void* nccl_allocate(std::size_t size) {
   void* data = nullptr;
   const ncclResult_t result = ncclMemAlloc(&data, size);
   if (result == ncclSuccess) return data;
-  throw Error(Errc::resource,
+  // NCCL reports every error of CUDA alike. That of a kernel that has failed stays.
+  static_cast<void>(cudaGetLastError());
+  check(cudaGetLastError(), "ncclMemAlloc");
+  throw Error(result == ncclUnhandledCudaError ? Errc::resource : Errc::internal,
               fmt::format("ncclMemAlloc of {} bytes: {}", size, ncclGetErrorString(result)));
 }
 

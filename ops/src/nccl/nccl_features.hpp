@@ -9,7 +9,7 @@
 namespace hvd::detail {
 
 /// Returns memory of the current device that all transports of NCCL can use directly. Throws
-/// Errc::resource.
+/// Errc::resource when there is not enough, and Errc::internal for other errors.
 [[nodiscard]] void* nccl_allocate(std::size_t size);
 void nccl_free(void* data) noexcept;
 

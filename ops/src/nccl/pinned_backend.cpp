@@ -86,7 +86,10 @@ std::size_t PinnedBackend::own_bytes(std::span<const std::int64_t> counts, DType
 }
 
 PinnedBackend::Resources& PinnedBackend::own() {
-  if (!shared_->resources) shared_->resources.emplace();
+  if (!shared_->resources) {
+    shared_->copier->load();
+    shared_->resources.emplace();
+  }
   return *shared_->resources;
 }
 

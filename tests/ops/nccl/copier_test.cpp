@@ -31,6 +31,7 @@ class CopierTest : public ::testing::TestWithParam<Way> {
     stream_ = std::make_unique<CudaStream>();
     memory_ = std::make_unique<CudaMemory>();
     copier_ = is_kernel() ? make_kernel_copier() : make_plain_copier();
+    copier_->load();
   }
   ~CopierTest() override { fake_gpu::reset(0); }
 

@@ -333,6 +333,24 @@ TEST_F(GpuContext, WhoseGpuFailsIsNamedAndNobodyWaits) {
   });
 }
 
+TEST_F(GpuContext, AGpuWithoutCodeIsNamed) {
+  fake_gpu::reset(2);
+  fake_gpu::lack_code(1);
+  const std::shared_ptr<Store> store = make_hash_store();
+  expect_threads(2, [&](int number) {
+    const auto context = make_context(thread_config(number, 2), store);
+    const DeviceGuard guard(number);
+    CudaMemory memory;
+    const Rank rank{*context, memory, number};
+    std::byte* const data = memory.put(Bytes(8));
+    const Error error =
+        error_of([&] { rank.reduce("a", DType::f32, ReduceOp::sum, data, 2).wait(); });
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("no code for cuda:1, a GPU of 6.1"), HasSubstr("7.5, 8.0, 12.0"),
+                      HasSubstr("HVD_CUDA_ARCHITECTURES=61")));
+  });
+}
+
 TEST_F(GpuContext, NcclAloneIsRefusedWhereRanksShareAGpu) {
   fake_gpu::reset(1);
   const std::shared_ptr<Store> store = make_hash_store();

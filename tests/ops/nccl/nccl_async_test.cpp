@@ -1,5 +1,6 @@
 // Tests calls of the NCCL backend that continue after they have returned, on the fake GPU, and
 // whole contexts that make such calls.
+#include <barrier>
 #include <functional>
 #include <future>
 #include <latch>
@@ -206,6 +207,29 @@ TEST_F(NcclAsync, AbortEndsTheCallsOfASubsetToo) {
     EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
     fake_gpu::reset(kRanks);
   }
+}
+
+// A call of CUDA may block while a kernel hangs, so none comes before the aborts that end it.
+TEST_F(NcclAsync, AnAbortIsSeenBeforeCudaIsAsked) {
+  const auto asked = [] {
+    return fake_gpu::calls("cudaGetDevice") + fake_gpu::calls("cudaEventQuery");
+  };
+  int before = 0;
+  std::barrier together(kRanks);
+  on_all_ranks([&](BackendChecks checks) {
+    fake_gpu::hang(checks.rank);
+    const Tensors tensors(checks, 20);
+    const auto call = tensors.start(checks.backend);
+    checks.backend.abort();
+    together.arrive_and_wait();
+    if (checks.rank == 0) before = asked();
+    together.arrive_and_wait();
+    EXPECT_EQ(failure_of(*call), Errc::aborted);
+    together.arrive_and_wait();
+    const int now = asked();
+    EXPECT_EQ(now, before) << "rank " << checks.rank;
+    together.arrive_and_wait();
+  });
 }
 
 TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
@@ -17,6 +18,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
 #include "nccl/nccl_backend.hpp"
+#include "nccl/nccl_features.hpp"
 #include "nccl_checks.hpp"
 #include "values.hpp"
 
@@ -229,6 +231,35 @@ TEST_F(NcclSessionTest, SizesThatCreepUpTakeFewSteps) {
   EXPECT_EQ(fake_gpu::calls("ncclMemAlloc"), 2 * 2);  // 1 and 2 MiB
   EXPECT_EQ(fake_gpu::calls("ncclCommRegister"), 2 * 2);
   EXPECT_EQ(fake_gpu::calls("cudaHostAlloc"), 2 * 2);
+}
+
+TEST_F(NcclSessionTest, OnlyALackOfMemoryIsSaidToBeOne) {
+  fake_gpu::reset(1);
+  const DeviceGuard guard(0);
+  const auto failure_of = [](std::size_t size) {
+    return error_of([&] { static_cast<void>(nccl_allocate(size)); });
+  };
+  EXPECT_EQ(failure_of(std::size_t{1} << 50).code(), Errc::resource);
+  fake_gpu::break_device(0);
+  const Error error = failure_of(8);
+  EXPECT_EQ(error.code(), Errc::internal);
+  EXPECT_THAT(error.what(), testing::HasSubstr("cudaErrorIllegalAddress"));
+}
+
+// In the default stream CUDA does not answer while a graph is captured on another one.
+TEST_F(NcclSessionTest, AFailedDeviceIsNoCapture) {
+  fake_gpu::reset(1);
+  const CudaStream stream;
+  EXPECT_FALSE(is_capturing(stream.get()));
+  EXPECT_FALSE(is_capturing(nullptr));
+  fake_gpu::capture(stream.get(), true);
+  EXPECT_TRUE(is_capturing(stream.get()));
+  EXPECT_TRUE(is_capturing(nullptr));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  fake_gpu::capture(stream.get(), false);
+  fake_gpu::break_device(0);
+  EXPECT_FALSE(is_capturing(stream.get()));
+  EXPECT_FALSE(is_capturing(nullptr));
 }
 
 TEST(GrownSize, IsAtLeastWhatIsAskedForAndAtMostAQuarterMore) {

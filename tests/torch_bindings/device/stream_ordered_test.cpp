@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -428,6 +430,85 @@ TEST_F(StreamOrdered, AFailureAfterTheLaunchComesOutOfALaterStep) {
   });
 }
 
+std::string content_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The abort ends the kernels of the reduction early, so the parameters are wrong after that step.
+TEST_F(StreamOrdered, AFailureAfterTheLaunchLeavesTheLastCheckpoint) {
+  const std::filesystem::path file =
+      std::filesystem::path(testing::TempDir()) / fmt::format("hvd-last-{}.pt", ::getpid());
+  std::string saved;
+  on_ranks([&](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    int step = 0;
+    train_from(step, kWarmUp, *net, optimizer, context.rank());
+    save_checkpoint(context, file, net);
+    if (context.rank() == 0) saved = content_of(file);
+    train_from(step, kWarmUp, *net, optimizer, context.rank());
+    fake_gpu::hang(context.rank());
+    const Error error = error_of([&] {
+      train_from(step, 1, *net, optimizer, context.rank());
+      fake_gpu::fail(context.rank(), ncclRemoteError);
+      save_checkpoint(context, file, net);
+    });
+    EXPECT_TRUE(error.code() == Errc::peer_lost || error.code() == Errc::aborted) << error.what();
+  });
+  EXPECT_FALSE(saved.empty());
+  EXPECT_TRUE(content_of(file) == saved) << "it was replaced";
+  std::filesystem::remove(file);
+}
+
+// A program may construct its optimizer before it makes another stream current. The hooks and the
+// collectives that they begin then have one stream, and the steps another.
+TEST_F(StreamOrdered, ResultsStayWhileAnotherStreamReadsThem) {
+  on_ranks([](Context& context, torch::Device device) {
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    const auto start = [&](double value) {
+      const torch::Tensor tensor = torch::full({kElements}, value).to(device);
+      return allgather_async(tensor, {.name = "a", .context = &context});
+    };
+    const c10::Stream other = interface.getStreamFromGlobalPool(device);
+    torch::Tensor sum = torch::zeros({kRanks * kElements}, torch::TensorOptions().device(device));
+    static_cast<void>(sum.cpu());
+    for (int i = 0; i < kAhead; ++i) {
+      TensorWork work = start(1.0 + i);
+      const c10::StreamGuard guard(other);
+      sum.add_(work.wait());
+    }
+    const c10::StreamGuard guard(other);
+    const double expected = kAhead * (kAhead + 1) / 2.0;
+    EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kRanks * kElements}, expected)));
+    context.shutdown();
+  });
+}
+
+// An accumulator that the program has made before stays on the stream that was current then.
+TEST_F(StreamOrdered, AShardWaitsForTheGradientsOfAllStreams) {
+  on_ranks([](Context& context, torch::Device device) {
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    const c10::Stream other = interface.getStreamFromGlobalPool(device);
+    const auto net = std::make_shared<Net>(device);
+    const auto on_other_stream = [&] {
+      const c10::StreamGuard guard(other);
+      return torch::autograd::impl::grad_accumulator(net->values[kParameters / 2]);
+    };
+    const auto kept = on_other_stream();
+    ShardedOptimizer<torch::optim::SGD> optimizer(net->named_parameters(), 1.0,
+                                                  {.context = &context});
+    int step = 0;
+    for (const bool elsewhere : {false, true}) {
+      c10::OptionalStreamGuard guard;
+      if (elsewhere) guard.reset_stream(other);
+      train_from(step, kWarmUp, *net, optimizer, context.rank());
+      expect_values(*net, step);
+    }
+    context.shutdown();
+  });
+}
+
 // The trainer's own kernel has failed, so the error may be CUDA's or that of the reduction.
 TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
   on_ranks([](Context& context, torch::Device device) {
@@ -448,6 +529,7 @@ TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
       error = thrown.what();
     }
     EXPECT_NE(error, "") << "rank " << context.rank();
+    EXPECT_THAT(error, testing::Not(testing::HasSubstr("CUDA graph")));
     if (context.rank() == 0) context.disconnect();  // the error ends its process
   });
 }

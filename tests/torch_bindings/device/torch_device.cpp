@@ -71,6 +71,9 @@ void wait_for(c10::DeviceIndex device, cudaStream_t stream) {
   static_cast<void>(cudaGetLastError());
 }
 
+/// Tells the allocator that a stream uses a block. A block that is nobody's is ignored.
+void note_use(void* data, cudaStream_t stream);
+
 /// Does with the thread's device what CUDAGuardImpl does: `record` and `destroyEvent` set the
 /// previous device again, which makes a context there, and only a guard's end does not.
 class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
@@ -137,6 +140,9 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
     if (before != device) static_cast<void>(cudaSetDevice(before));
   }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    note_use(data.get(), unwrapped(stream));
+  }
   [[nodiscard]] bool queryStream(const c10::Stream& stream) const override {
     return cudaStreamQuery(unwrapped(stream)) == cudaSuccess;
   }
@@ -155,21 +161,24 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-/// Keeps freed blocks for the next tensors of the same size, since cudaFree waits for the device.
+/// Keeps freed blocks for the next tensors of the same size and stream, since cudaFree waits for
+/// the device. A block that another stream has used is not given again. LibTorch gives it again
+/// when that stream has gone on.
 class CachingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
     int device = 0;
     check(cudaGetDevice(&device));
+    const cudaStream_t stream = stream_of(static_cast<c10::DeviceIndex>(device));
     const std::lock_guard lock(mutex_);
     void* data = nullptr;
-    auto& free = free_[{device, size}];
+    auto& free = free_[{stream, size}];
     if (free.empty()) {
       auto mode = cudaStreamCaptureModeRelaxed;
       check(cudaThreadExchangeStreamCaptureMode(&mode));
       check(cudaMalloc(&data, size == 0 ? 1 : size));
       check(cudaThreadExchangeStreamCaptureMode(&mode));
-      sizes_[data] = {device, size};
+      blocks_[data] = {stream, size};
     } else {
       data = free.back();
       free.pop_back();
@@ -180,22 +189,28 @@ class CachingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t size) const override {
     default_copy_data(to, from, size);
   }
+  void note_use(void* data, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    const auto at = blocks_.find(data);
+    if (at == blocks_.end() || at->second.first == stream) return;
+    at->second.first = nullptr;
+  }
   void release_all() {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, blocks] : free_) {
       for (void* const block : blocks) static_cast<void>(cudaFree(block));
     }
     free_.clear();
-    sizes_.clear();
+    blocks_.clear();
   }
 
  private:
-  using Key = std::pair<int, std::size_t>;
+  using Key = std::pair<cudaStream_t, std::size_t>;
   static void give_back(void* data);
 
   std::mutex mutex_;
-  std::map<void*, Key> sizes_;
-  std::map<Key, std::vector<void*>> free_;
+  std::map<void*, Key> blocks_;             ///< a block of several streams has none
+  std::map<Key, std::vector<void*>> free_;  ///< those without a stream are not given again
 };
 
 CachingAllocator& allocator() {
@@ -206,9 +221,11 @@ CachingAllocator& allocator() {
 void CachingAllocator::give_back(void* data) {
   CachingAllocator& self = allocator();
   const std::lock_guard lock(self.mutex_);
-  const auto at = self.sizes_.find(data);
-  if (at != self.sizes_.end()) self.free_[at->second].push_back(data);
+  const auto at = self.blocks_.find(data);
+  if (at != self.blocks_.end()) self.free_[at->second].push_back(data);
 }
+
+void note_use(void* data, cudaStream_t stream) { allocator().note_use(data, stream); }
 
 /// A task in the current stream of the tensor's device, which must be the thread's own there.
 void queue(const at::Tensor& tensor, std::function<void()> task) {

@@ -81,19 +81,26 @@ std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
   }
 }
 
+c10::Stream current_stream(const torch::Tensor& tensor) {
+  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+}
+
+void note_use_by_current_stream(const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(tensor.device().type())
+      .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor));
+}
+
 void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
   if (!allowed_) return work.wait();
   if (ends_.empty()) launched_.clear();
   std::shared_ptr<void> end = work.wait_launched();
   if (!end) return;
   launched_.push_back(work);
-  const c10::impl::VirtualGuardImpl interface(tensor.device().type());
-  const c10::Stream stream = interface.getStream(tensor.device());
-  // The allocator must not reuse the memory before this stream has used it.
-  interface.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  note_use_by_current_stream(tensor);
   if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return;
   const c10::DeviceGuard guard(tensor.device());
-  interface.block(end.get(), stream);
+  c10::impl::VirtualGuardImpl(tensor.device().type()).block(end.get(), current_stream(tensor));
   ends_.push_back(std::move(end));
 }
 

@@ -45,6 +45,13 @@ void require_no_capture(const torch::Tensor& tensor, std::string_view what);
 /// or during a capture.
 [[nodiscard]] std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor);
 
+/// Returns the current stream of the tensor's device, which is not the CPU.
+[[nodiscard]] c10::Stream current_stream(const torch::Tensor& tensor);
+
+/// Keeps the allocator from reusing the tensor's memory before the current stream of its device has
+/// done the work that it has when the tensor is freed. It does nothing on the CPU.
+void note_use_by_current_stream(const torch::Tensor& tensor);
+
 /// Makes the stream of an event current, or does nothing for null.
 class EventStreamGuard {
  public:

@@ -8,7 +8,16 @@
 #include "collectives/device_event.hpp"
 #include "collectives/tensor_traits.hpp"
 
-namespace hvd::detail {
+namespace hvd {
+
+torch::Tensor TensorWork::wait() const {
+  work_.wait();
+  // The result belongs to the stream on which the operation began, as that of a hook.
+  detail::note_use_by_current_stream(*result_);
+  return *result_;
+}
+
+namespace detail {
 
 namespace {
 
@@ -225,4 +234,5 @@ RankInSet rank_in_set(const Context& context, std::int32_t process_set) {
           std::ssize(ranks)};
 }
 
-}  // namespace hvd::detail
+}  // namespace detail
+}  // namespace hvd

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
@@ -77,6 +79,7 @@ void ShardBucket::add(std::size_t parameter, const torch::Tensor& gradient, doub
       gradients_.narrow(0, offsets_[parameter], like.numel()).view(like.sizes());
   scale_(mine.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient), factor);
   filled_[parameter] = true;
+  if (!mine.is_cpu()) note_stream(current_stream(mine));
   if (std::find(filled_.begin(), filled_.end(), false) == filled_.end()) send();
 }
 
@@ -87,6 +90,7 @@ void ShardBucket::send() {
   for (std::size_t i = 0; i < filled_.size(); ++i) {
     if (!filled_[i]) gradients_.narrow(0, offsets_[i], parameters_[i].second.numel()).zero_();
   }
+  wait_for_copies();
   AllreduceOptions reduction{.name = name_ + "/gradient",
                              .op = options_.op,
                              .process_set = options_.process_set,
@@ -94,6 +98,26 @@ void ShardBucket::send() {
   if (options_.average_accumulated) reduction.postscale = 1.0 / options_.backward_passes_per_step;
   reduction_ = reducescatter_async(std::exchange(gradients_, {}), reduction, options_.compression);
   filled_.assign(filled_.size(), false);
+}
+
+void ShardBucket::note_stream(const c10::Stream& stream) {
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+    streams_.push_back(stream);
+  }
+}
+
+/// Lets the current stream wait for the copies of gradients on other streams, because the reduction
+/// waits for the current one only. The program may have made accumulators on several streams.
+void ShardBucket::wait_for_copies() {
+  if (streams_.empty()) return;
+  const c10::Stream current = current_stream(values_);
+  for (const c10::Stream& stream : std::exchange(streams_, {})) {
+    if (stream == current) continue;
+    StreamEvent copied(stream);
+    copied.record();
+    const c10::DeviceGuard guard(values_.device());
+    c10::impl::VirtualGuardImpl(values_.device().type()).block(copied.handle(), current);
+  }
 }
 
 torch::Tensor ShardBucket::gradient() { return reduction_.wait(); }
@@ -180,6 +204,7 @@ void ShardBucket::finish() {
 
 void ShardBucket::drop_gradients() {
   gradients_.reset();
+  streams_.clear();
   filled_.assign(filled_.size(), false);
   is_sent_ = false;
   reduction_ = {};

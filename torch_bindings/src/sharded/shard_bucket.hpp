@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Stream.h>
 #include <torch/types.h>
 
 #include <hvd/core/context.hpp>
@@ -105,6 +106,8 @@ class ShardBucket {
 
  private:
   void move_here(std::size_t parameter);
+  void note_stream(const c10::Stream& stream);
+  void wait_for_copies();
 
   Context& context_;
   const GradientPlacement& placement_;
@@ -117,7 +120,8 @@ class ShardBucket {
   std::vector<ShardPart> parts_;
   std::vector<std::int64_t> mirror_splits_;  ///< the elements that each rank gets from this one
 
-  torch::Tensor gradients_;  ///< the gradients that have not been sent
+  torch::Tensor gradients_;           ///< the gradients that have not been sent
+  std::vector<c10::Stream> streams_;  ///< those on which they were copied, on a device
   std::vector<bool> filled_;
   /// This is set also when the submission fails. A second attempt could succeed, after the
   /// operation that bears the same name has ended, and would then match the next step of the other

@@ -91,6 +91,9 @@ torch::serialize::InputArchive from_checkpoint(std::span<const std::byte> bytes,
 
 void save_checkpoint_bytes(const WriteCheckpoint& write, const SaveState& save,
                            const std::function<void()>& help, Context& context) {
+  // A step returns before its reduction has ended on the device. If the reduction fails, the
+  // parameters are wrong, and must not replace a file. A barrier ends after all such operations.
+  barrier({.name = "checkpoint/reduced", .context = &context});
   Outcome outcome;
   if (context.rank() == 0) {
     outcome.attempt([&] {

@@ -52,6 +52,11 @@ bool is_captured(const void* stream) {
   return captured_streams().handles.count(stream) > 0;
 }
 
+bool is_any_captured() {
+  const std::lock_guard lock(captured_streams().mutex);
+  return !captured_streams().handles.empty();
+}
+
 cudaStreamCaptureMode& capture_mode() {
   thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   return mode;
@@ -109,8 +114,14 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = is_captured(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  const std::shared_ptr<Stream> stream = runtime().stream(handle);
+  if (!stream) return misuse("cudaStreamIsCapturing of a stream that does not exist");
+  if (const cudaError_t error = state_of(stream->device())) return error;
+  if (handle == nullptr && is_any_captured()) {
+    return last_error() = cudaErrorStreamCaptureImplicit;
+  }
+  *status = is_captured(handle) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 
@@ -120,6 +131,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
+  note("cudaGetDevice");
   *device = current_device();
   return cudaSuccess;
 }
@@ -135,6 +147,17 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
   std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute == cudaDevAttrComputeCapabilityMajor) {
+    *value = 6;
+  } else if (attribute == cudaDevAttrComputeCapabilityMinor) {
+    *value = 1;
+  } else {
+    return misuse("an attribute that the fake does not know");
+  }
   return cudaSuccess;
 }
 
@@ -342,6 +365,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t waiting, cudaEvent_t handle, unsign
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  note("cudaEventQuery");
   require_no_capture("cudaEventQuery");
   const std::shared_ptr<Event> event = runtime().event(handle);
   if (!event) return misuse("cudaEventQuery of an event that does not exist");

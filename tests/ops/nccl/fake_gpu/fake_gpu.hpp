@@ -39,6 +39,9 @@ void fail(int rank, ncclResult_t error);
 /// error, until the reset.
 void break_device(int device);
 
+/// Until the reset the copy kernel has no code for a device.
+void lack_code(int device);
+
 /// Until the reset NCCL has version 2.30, which can let ranks share a device.
 void let_ranks_share();
 

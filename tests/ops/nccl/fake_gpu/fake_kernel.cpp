@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fake_gpu/device_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
@@ -21,6 +22,14 @@ cudaError_t misuse(const std::string& what) {
 
 }  // namespace
 
+cudaError_t detail::load_copies() {
+  const int device = fake::used_device();
+  if (fake::runtime().is_broken(device)) return cudaErrorIllegalAddress;
+  return fake::runtime().load_kernel(device) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
+
+std::vector<int> detail::copy_architectures() { return {750, 800, 1200}; }
+
 cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
   fake::note("launch_copies");
   const std::shared_ptr<fake::Stream> stream = fake::runtime().stream(handle);
@@ -28,6 +37,7 @@ cudaError_t detail::launch_copies(const CopyTable& table, cudaStream_t handle) {
     return misuse("on a stream of another device");
   }
   if (fake::runtime().is_broken(stream->device())) return cudaErrorIllegalAddress;
+  if (!fake::runtime().has_kernel(stream->device())) return misuse("that was not loaded before");
   std::map<const std::byte*, const std::byte*> written;  // begin and end
   for (std::uint32_t i = 0; i < table.parts; ++i) {
     std::byte* const dst = table.dst[i];

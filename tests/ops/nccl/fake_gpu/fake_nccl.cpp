@@ -74,6 +74,8 @@ struct Split {
   std::map<int, Member> members;  ///< by rank of the parent
 };
 
+constexpr std::size_t kLargestAllocation = std::size_t{1} << 40;  // no GPU has more memory
+
 constexpr int kUsualVersion = 22'800;
 constexpr int kVersionThatShares = 23'000;
 
@@ -445,6 +447,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ch
 ncclResult_t ncclMemAlloc(void** data, std::size_t size) {
   note("ncclMemAlloc");
   if (is_broken(used_device())) return ncclUnhandledCudaError;
+  // NCCL takes the error of CUDA away.
+  if (size > kLargestAllocation) return ncclUnhandledCudaError;
   *data = device_memory().allocate(size, used_device());
   return ncclSuccess;
 }

@@ -18,6 +18,8 @@ void Runtime::reset(int device_count) {
   ended_defaults.swap(default_streams_);
   forgotten.swap(events_);
   broken_.clear();
+  without_code_.clear();
+  with_kernel_.clear();
   contexts_.clear();
   violations_.clear();
   calls_.clear();
@@ -121,6 +123,23 @@ bool Runtime::is_broken(int device) const {
   return broken_.count(device) > 0;
 }
 
+void Runtime::lack_code(int device) {
+  const std::lock_guard lock(mutex_);
+  without_code_.insert(device);
+}
+
+bool Runtime::load_kernel(int device) {
+  const std::lock_guard lock(mutex_);
+  if (without_code_.contains(device)) return false;
+  with_kernel_.insert(device);
+  return true;
+}
+
+bool Runtime::has_kernel(int device) const {
+  const std::lock_guard lock(mutex_);
+  return with_kernel_.contains(device);
+}
+
 void Runtime::make_context(int device) {
   const std::lock_guard lock(mutex_);
   contexts_.insert(device);
@@ -217,6 +236,8 @@ std::vector<std::string> leaks() {
 int calls(std::string_view function) { return runtime().calls(function); }
 
 void break_device(int device) { runtime().break_device(device); }
+
+void lack_code(int device) { runtime().lack_code(device); }
 
 void note(std::string_view function) { runtime().note(function); }
 

@@ -39,6 +39,11 @@ class Runtime {
   void break_device(int device);
   [[nodiscard]] bool is_broken(int device) const;
 
+  void lack_code(int device);
+  /// Loads the copy kernel. Returns false where it has no code for the device.
+  [[nodiscard]] bool load_kernel(int device);
+  [[nodiscard]] bool has_kernel(int device) const;
+
   void make_context(int device);
   [[nodiscard]] std::set<int> contexts() const;
 
@@ -61,6 +66,8 @@ class Runtime {
   std::map<const void*, std::shared_ptr<Event>> events_;
   std::map<int, std::shared_ptr<Stream>> default_streams_;  ///< by device
   std::set<int> broken_;
+  std::set<int> without_code_;
+  std::set<int> with_kernel_;
   std::set<int> contexts_;
   std::vector<std::string> violations_;
   std::map<std::string, int, std::less<>> calls_;

@@ -24,11 +24,9 @@ class TensorWork {
 
   [[nodiscard]] bool valid() const noexcept { return work_.valid(); }
   /// Waits for the operation and returns the result: the given tensor for the in-place forms,
-  /// otherwise a new one. The program must not read or write the tensor before.
-  torch::Tensor wait() const {
-    work_.wait();
-    return *result_;
-  }
+  /// otherwise a new one. The program must not read or write the tensor before. The current stream
+  /// of the result's device may use it.
+  torch::Tensor wait() const;
   /// Waits until the operation has ended, and returns true or throws its error. Returns false when
   /// `deadline` passes first.
   [[nodiscard]] bool wait_until(Deadline deadline) const { return work_.wait_until(deadline); }
