@@ -415,6 +415,17 @@ TEST_F(ElasticJobTest, HostsComeAndGo) {
   EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
 }
 
+/// Worker 0 finishes the program while worker 1 loads.
+TEST_F(ElasticJobTest, AJobThatHasFinishedDoesNotWaitForAWorkerThatStarts) {
+  write("hosts", "localhost:1\n");
+  start({"-np", "1", "--host-discovery-script", hosts_script(), "sh", "-c",
+         "test $HVD_WORKER = 0 || { echo loads; exec sleep 600; }; exec \"$0\" \"$1\""});
+  wait_for(0, 0, 1);
+  write("hosts", "localhost:2\n");
+  job_->wait_for_out("[1]<stdout>:loads\n", test::in(kPatience));
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, AHostForWhichThereIsNoSshDoesNotEndTheJob) {
   std::filesystem::create_symlink("/bin/cat", directory_.path() / "cat");
   search_path_ = directory_.path().string();
