@@ -415,6 +415,38 @@ TEST_F(ElasticJobTest, HostsComeAndGo) {
   EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
 }
 
+TEST_F(ElasticJobTest, AnAgentStartsThoughHvdrunHasBeenReplacedMeanwhile) {
+  replace_ssh("for last; do :; done; exec sh -c \"$last\"");
+  const auto program = directory_.path() / "hvdrun";
+  std::filesystem::copy_file(HVDRUN, program);
+  write("hosts", "localhost:1\n");
+  auto process = hvdrun({"-np", "1", "--network-interfaces", "lo", "--host-discovery-script",
+                         hosts_script(), ELASTIC_LOOP, directory_.path().string()});
+  process.arguments.front() = program.string();
+  launch(std::move(process));
+  wait_for(0, 0, 1);
+  std::filesystem::remove(program);
+  std::filesystem::copy_file(HVDRUN, program);
+  write("hosts", "localhost:1\nelsewhere:1\n");
+  wait_for(1, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, TheOthersGoOnWhenTheDirectoryOfTheJobIsGone) {
+  const auto gone = directory_.path() / "gone";
+  std::filesystem::create_directory(gone);
+  write("hosts", "localhost:1\n");
+  auto process = hvdrun({"-np", "1", "--host-discovery-script", hosts_script(), ELASTIC_LOOP,
+                         directory_.path().string()});
+  process.directory = gone;
+  launch(std::move(process));
+  wait_for(0, 0, 1);
+  std::filesystem::remove(gone);
+  write("hosts", "localhost:1\n127.0.0.1:1\n");
+  job_->wait_for_err("127.0.0.1: cannot change to ", test::in(kPatience));
+  (void)finish();
+}
+
 /// Worker 0 finishes the program while worker 1 loads.
 TEST_F(ElasticJobTest, AJobThatHasFinishedDoesNotWaitForAWorkerThatStarts) {
   write("hosts", "localhost:1\n");
