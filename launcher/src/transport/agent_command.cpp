@@ -88,7 +88,7 @@ AgentCommand remote_agent(const HostSpec& host, const std::string& program,
 
 AgentCommand slurm_agent(const std::string& node, const std::string& program,
                          const Variables& own) {
-  return through("srun", node, srun_command(node, program), own);
+  return through("srun", node, srun_command(node, program, own), srun_variables(own));
 }
 
 }  // namespace hvd::launcher
