@@ -458,6 +458,15 @@ TEST_F(ElasticJobTest, AJobThatHasFinishedDoesNotWaitForAWorkerThatStarts) {
   (void)finish();
 }
 
+TEST_F(ElasticJobTest, AWorkerMayStartAJobOfItsOwn) {
+  job_.emplace(
+      hvdrun({"-np", "1", "--min-np", "1", "sh", "-c",
+              HVDRUN " -np 2 " TRAIN "; exec " ELASTIC_LOOP " " + directory_.path().string()}));
+  job_->wait_for_out("rank 1 of 2 on ", test::in(kPatience));
+  wait_for(0, 0, 1);
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, AHostForWhichThereIsNoSshDoesNotEndTheJob) {
   std::filesystem::create_symlink("/bin/cat", directory_.path() / "cat");
   search_path_ = directory_.path().string();
