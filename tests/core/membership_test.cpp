@@ -324,8 +324,17 @@ TEST_F(MembershipTest, AfterTheTrainingTheCodesOfStartingWorkersDoNotCount) {
   form_four();
   (void)exits(0, kKilled);
   EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 4 on 0"));
-  for (const int worker : {1, 2, 3}) (void)exits(worker, 0);
-  EXPECT_THAT(exits(4, 1), ElementsAre("finish 0"));
+  for (const int worker : {1, 2}) (void)exits(worker, 0);
+  EXPECT_THAT(exits(4, 1), ElementsAre());
+  EXPECT_THAT(exits(3, 0), ElementsAre("finish 0"));
+}
+
+TEST_F(MembershipTest, AfterTheTrainingNobodyWaitsForAWorkerThatStarts) {
+  form_four();
+  (void)exits(0, kKilled);
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 4 on 0"));
+  for (const int worker : {1, 2}) (void)exits(worker, 0);
+  EXPECT_THAT(exits(3, 0), ElementsAre("finish 0"));
 }
 
 TEST_F(MembershipTest, NewcomersThatWereStartedTogetherJoinTogether) {

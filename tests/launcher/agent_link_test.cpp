@@ -3,6 +3,8 @@
 #include "transport/agent_link.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -16,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "base/exit_codes.hpp"
+#include "supervise/descendants.hpp"
 #include "transport/agent_command.hpp"
 #include "transport/agent_loss.hpp"
 #include "transport/heartbeat.hpp"
@@ -131,6 +134,40 @@ TEST(AgentLinkTest, AnAgentThatDoesNotEndIsKilledAndItsLinkDestroyed) {
   io.run_for(std::chrono::seconds{60});
   EXPECT_TRUE(io.stopped());
   EXPECT_FALSE(lost);
+}
+
+/// The ssh client has a child, as that of a jump host, which does not end with it.
+TEST(AgentLinkTest, WhatSshHasStartedEndsWithItAndIsWaitedFor) {
+  become_subreaper();
+  for (const bool ends : {true, false}) {
+    boost::asio::io_context io;
+    std::string said;
+    bool lost = false;
+    auto link = std::make_unique<AgentLink>(
+        io, AgentCommand{.path = "/bin/sh",
+                         .arguments = {"sh", "-c",
+                                       "sleep 600 <&- >&- 2>&- & echo $! >&2; " +
+                                           std::string(ends ? "exit 0" : "exec sleep 600")},
+                         .variables = {},
+                         .via = "ssh"});
+    link->start(milliseconds{0}, {.on_ready = {},
+                                  .on_frame = {},
+                                  .on_flushed = {},
+                                  .on_stderr = [&](const std::string& text) { said += text; },
+                                  .on_lost = [&](const AgentLoss&) { lost = true; }});
+    while (said.find('\n') == std::string::npos || (ends && !lost)) {
+      ASSERT_EQ(io.run_one_for(std::chrono::seconds{60}), 1U);
+    }
+    link.reset();
+    EXPECT_EQ(::kill(std::stoi(said), 0), -1) << ends;
+    EXPECT_EQ(errno, ESRCH) << ends;
+  }
+}
+
+TEST(RemoteAgentTest, NoSshClientOpensAWindow) {
+  const AgentCommand command =
+      remote_agent({"b", 1}, "/hvdrun", {}, {"PATH=/usr/bin:/bin", "SSH_ASKPASS_REQUIRE=force"});
+  EXPECT_EQ(value_of(command.variables, "SSH_ASKPASS_REQUIRE"), "never");
 }
 
 TEST(AgentStreamTest, IsFlushedWhenTheSystemHasTakenAllFrames) {

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -160,6 +161,33 @@ TEST_F(ElasticHostsTest, TheHostOfRankZeroAsAWhole) {
   wait_for(2, 0, 2);
   wait_for(3, 1, 2);
   (void)finish();
+}
+
+// Host b is behind a jump host, whose ssh client leaves a process behind.
+TEST_F(ElasticHostsTest, NothingStaysOfAConnectionThroughAJumpHost) {
+  const auto on_a = [](const std::string& script) {
+    EXPECT_EQ(run(hosts_->on("a", {"sh", "-c", script})).exit_code(), 0);
+  };
+  on_a(
+      "printf 'Host b\\n ProxyCommand sh -c \"sleep 600 & exec ssh -W [%%h]:%%p 10.77.0.1\"\\n'"
+      " > /root/.ssh/config");
+  start("a:1\nb:1\n", 2, 1);
+  wait_for(1, 1, 2);
+  ASSERT_EQ(processes("a", "sleep").size(), 1U);
+  kill_host("b");
+  wait_for(0, 0, 1);
+  // The agent of host a is the only child of hvdrun that stays.
+  const pid_t hvdrun = processes("a", "hvdrun").at(0);
+  const auto children = [hvdrun] {
+    std::ifstream list(fmt::format("/proc/{}/task/{}/children", hvdrun, hvdrun));
+    return std::distance(std::istream_iterator<pid_t>(list), {});
+  };
+  const Deadline deadline = test::in(kPatience);
+  while (children() != 1 || !processes("a", "sleep").empty()) {
+    ASSERT_LT(Clock::now(), deadline) << hosts_->left();
+  }
+  (void)finish();
+  on_a("rm /root/.ssh/config");
 }
 
 TEST_F(ElasticHostsTest, ALostHostReturnsAfterItsCooldown) {

@@ -459,6 +459,58 @@ TEST_F(ElasticJobTest, HostsComeAndGo) {
   EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
 }
 
+TEST_F(ElasticJobTest, AnAgentStartsThoughHvdrunHasBeenReplacedMeanwhile) {
+  replace_ssh("for last; do :; done; exec sh -c \"$last\"");
+  const auto program = directory_.path() / "hvdrun";
+  std::filesystem::copy_file(HVDRUN, program);
+  write("hosts", "localhost:1\n");
+  auto process = hvdrun({"-np", "1", "--network-interfaces", "lo", "--host-discovery-script",
+                         hosts_script(), ELASTIC_LOOP, directory_.path().string()});
+  process.arguments.front() = program.string();
+  launch(std::move(process));
+  wait_for(0, 0, 1);
+  std::filesystem::remove(program);
+  std::filesystem::copy_file(HVDRUN, program);
+  write("hosts", "localhost:1\nelsewhere:1\n");
+  wait_for(1, 1, 2);
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, TheOthersGoOnWhenTheDirectoryOfTheJobIsGone) {
+  const auto gone = directory_.path() / "gone";
+  std::filesystem::create_directory(gone);
+  write("hosts", "localhost:1\n");
+  auto process = hvdrun({"-np", "1", "--host-discovery-script", hosts_script(), ELASTIC_LOOP,
+                         directory_.path().string()});
+  process.directory = gone;
+  launch(std::move(process));
+  wait_for(0, 0, 1);
+  std::filesystem::remove(gone);
+  write("hosts", "localhost:1\n127.0.0.1:1\n");
+  job_->wait_for_err("127.0.0.1: cannot change to ", test::in(kPatience));
+  (void)finish();
+}
+
+/// Worker 0 finishes the program while worker 1 loads.
+TEST_F(ElasticJobTest, AJobThatHasFinishedDoesNotWaitForAWorkerThatStarts) {
+  write("hosts", "localhost:1\n");
+  start({"-np", "1", "--host-discovery-script", hosts_script(), "sh", "-c",
+         "test $HVD_WORKER = 0 || { echo loads; exec sleep 600; }; exec \"$0\" \"$1\""});
+  wait_for(0, 0, 1);
+  write("hosts", "localhost:2\n");
+  job_->wait_for_out("[1]<stdout>:loads\n", test::in(kPatience));
+  (void)finish();
+}
+
+TEST_F(ElasticJobTest, AWorkerMayStartAJobOfItsOwn) {
+  job_.emplace(
+      hvdrun({"-np", "1", "--min-np", "1", "sh", "-c",
+              HVDRUN " -np 2 " TRAIN "; exec " ELASTIC_LOOP " " + directory_.path().string()}));
+  job_->wait_for_out("rank 1 of 2 on ", test::in(kPatience));
+  wait_for(0, 0, 1);
+  (void)finish();
+}
+
 TEST_F(ElasticJobTest, AHostForWhichThereIsNoSshDoesNotEndTheJob) {
   std::filesystem::create_symlink("/bin/cat", directory_.path() / "cat");
   search_path_ = directory_.path().string();

@@ -94,8 +94,11 @@ TEST(RankEnvironmentTest, LaterWins) {
   EXPECT_FALSE(contains({"AB=1"}, "A"));
 }
 
-TEST(RankEnvironmentTest, AnOuterJobsSecretIsNotInherited) {
-  EXPECT_THAT(inherited_variables({"PATH=/bin", "HVD_SECRET_FD=3", "HVD_SECRET_FILE=/s"}),
+TEST(RankEnvironmentTest, AnOuterJobsSecretAndWorkerAreNotPassedOn) {
+  EXPECT_THAT(inherited_variables({"PATH=/bin", "HVD_SECRET_FD=3", "HVD_SECRET_FILE=/s",
+                                   "HVD_ELASTIC_FD=4", "HVD_WORKER=5"}),
+              testing::ElementsAre("PATH=/bin"));
+  EXPECT_THAT(forwarded_variables({"PATH=/bin", "HVD_ELASTIC_FD=4", "HVD_WORKER=5"}, {}).variables,
               testing::ElementsAre("PATH=/bin"));
 }
 

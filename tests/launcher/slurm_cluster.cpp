@@ -32,8 +32,9 @@ TaskPlugin=task/none
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 MpiDefault=none
-NodeName={5} NodeHostname={0} NodeAddr=127.0.0.1 Port={3} CPUs=4
-NodeName={6} NodeHostname={0} NodeAddr=127.0.0.1 Port={4} CPUs=4
+GresTypes=gpu
+NodeName={5} NodeHostname={0} NodeAddr=127.0.0.1 Port={3} CPUs=4 Gres=gpu:4
+NodeName={6} NodeHostname={0} NodeAddr=127.0.0.1 Port={4} CPUs=4 Gres=gpu:4
 PartitionName=all Nodes={5},{6} Default=YES MaxTime=INFINITE State=UP
 )";
 
@@ -52,16 +53,21 @@ SlurmCluster::SlurmCluster(const std::string& first_node, const std::string& sec
   const std::string text = fmt::format(kConfiguration, own_host_name(), place.string(), free_port(),
                                        free_port(), free_port(), first_node, second_node);
   fs::create_directory(place / "state");
+  // Slurm takes any file for the device of a GPU.
+  for (const char* gpu : {"gpu0", "gpu1", "gpu2", "gpu3"}) std::ofstream{place / gpu};
+  const std::string gpus = fmt::format("Name=gpu File={}/gpu[0-3]\n", place.string());
   for (const std::string& node : {first_node, second_node}) {
     fs::create_directory(place / ("spool." + node));
     // The daemons of one machine must not share this folder, because the PMIx server of a node
     // creates its sockets there.
     fs::create_directories(place / node / "pmix");
     std::ofstream(place / node / "slurm.conf") << text;
+    std::ofstream(place / node / "gres.conf") << gpus;
     std::ofstream(place / node / "mpi.conf")
         << fmt::format("PMIxCliTmpDirBase={}\n", (place / node / "pmix").string());
   }
   std::ofstream(place / "slurm.conf") << text;
+  std::ofstream(place / "gres.conf") << gpus;
   daemons_[0].emplace(with_configuration("", {"/usr/sbin/slurmctld", "-D"}));
   daemons_[1].emplace(with_configuration(first_node, {"/usr/sbin/slurmd", "-D", "-N", first_node}));
   daemons_[2].emplace(

@@ -76,6 +76,31 @@ TEST(LauncherChoiceTest, CpusCountWhereTasksWereNotAskedFor) {
   EXPECT_EQ(slurm_hosts({"SLURM_JOB_ID=1"}), std::nullopt);
 }
 
+TEST(SrunCommandTest, AnAgentIsNotConfinedToTheShareOfATask) {
+  EXPECT_THAT(srun_variables({"SLURM_JOB_ID=1", "SLURM_CPUS_PER_TASK=8", "SRUN_CPUS_PER_TASK=8",
+                              "SLURM_TRES_PER_TASK=cpu=8", "SLURM_GPUS_PER_TASK=1",
+                              "SLURM_CPUS_PER_GPU=2", "SLURM_NTASKS_PER_GPU=1",
+                              "SLURM_GPU_BIND=single:1", "SLURM_TRES_BIND=gres/gpu:single:1",
+                              "SLURM_EXACT=1", "SLURM_MEM_PER_CPU=100"}),
+              ElementsAre("SLURM_JOB_ID=1", "SLURM_MEM_PER_CPU=100"));
+}
+
+TEST(SrunCommandTest, AnAgentGetsTheGpusOfAllTasksOfItsNode) {
+  using testing::Contains;
+  using testing::Not;
+  using testing::StartsWith;
+  Variables own = {"SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=3,1"};
+  EXPECT_THAT(srun_command("n1", "/hvdrun", own), Not(Contains(StartsWith("--gpus"))));
+  own.emplace_back("SLURM_GPUS_PER_TASK=2");
+  EXPECT_THAT(srun_command("n1", "/hvdrun", own), Contains("--gpus-per-node=6"));
+  EXPECT_THAT(srun_command("n2", "/hvdrun", own), Contains("--gpus-per-node=2"));
+  EXPECT_THAT(srun_command("n7", "/hvdrun", own), Not(Contains(StartsWith("--gpus"))));
+  own.back() = "SLURM_GPUS_PER_TASK=a100:1,v100:2";
+  EXPECT_THAT(srun_command("n1", "/hvdrun", own), Contains("--gpus-per-node=a100:3,v100:6"));
+  own.back() = "SLURM_GPUS_PER_TASK=some";
+  EXPECT_THAT(srun_command("n1", "/hvdrun", own), Not(Contains(StartsWith("--gpus"))));
+}
+
 /// Nodes n1 and n2, which are both this machine.
 class SlurmTest : public testing::Test {
  protected:
@@ -108,6 +133,22 @@ TEST_F(SlurmTest, RanksRunWhereTheAllocationIs) {
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("[0]<stdout>:0/2 on n1\n"), HasSubstr("[1]<stdout>:1/2 on n1\n"),
                     HasSubstr("[2]<stdout>:0/2 on n2\n"), HasSubstr("[3]<stdout>:1/2 on n2\n")));
+}
+
+// Slurm from 22.05 on takes SRUN_CPUS_PER_TASK in place of SLURM_CPUS_PER_TASK, up to 23.02.
+TEST_F(SlurmTest, ANodesAgentHasWhatAllTasksOfTheNodeHave) {
+  auto options =
+      in_cluster({"salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=2",
+                  "--gpus-per-task=2", HVDRUN, "-np", "4", "sh", "-c",
+                  "echo cpus $SLURM_CPUS_ON_NODE gpus $SLURM_GPUS_ON_NODE, per task "
+                  "$SLURM_CPUS_PER_TASK $SRUN_CPUS_PER_TASK $SLURM_GPUS_PER_TASK"});
+  options.environment["SRUN_CPUS_PER_TASK"] = "1";
+  const auto result = run(std::move(options));
+  ASSERT_EQ(result.exit_code(), 0) << result.err;
+  for (const char* rank : {"0", "3"}) {
+    EXPECT_THAT(result.out,
+                HasSubstr(fmt::format("[{}]<stdout>:cpus 4 gpus 4, per task 2 1 2\n", rank)));
+  }
 }
 
 TEST_F(SlurmTest, RanksOfTheLibraryFindEachOther) {

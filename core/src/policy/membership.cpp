@@ -153,9 +153,8 @@ auto Membership::decide(Clock::time_point now) -> Orders {
   if (breaking_) break_up(orders, now);
   send_away(orders);
   if (done_) {
-    if (count(State::member) + count(State::waiting) + count(State::starting) +
-            count(State::leaving) ==
-        0) {
+    // A newcomer that still starts may take long, only to be told to leave. The end kills it.
+    if (count(State::member) + count(State::waiting) + count(State::leaving) == 0) {
       finish(orders, code_, "");
     }
     return orders;

@@ -7,7 +7,6 @@
 #include <hvd/core/version.hpp>
 
 #include "cli/options.hpp"
-#include "plan/this_host.hpp"
 
 namespace hvd::launcher {
 
@@ -17,13 +16,13 @@ AgentCommand JobSpec::command(const Options& options, const Plan& plan, std::siz
     return local_agent(several_machines ? without(own, forwarding.withheld) : own,
                        host == 0 ? standard_input : -1);
   }
-  Variables variables = without(own, forwarding.withheld);
+  const Variables variables = without(own, forwarding.withheld);
   const HostSpec& to = plan.hosts[host];
-  if (options.launcher == Launcher::slurm) return slurm_agent(to.name, std::move(variables));
+  if (options.launcher == Launcher::slurm) return slurm_agent(to.name, hvdrun, variables);
   const SshOptions ssh{.port = options.ssh_port,
                        .identity_file = options.ssh_identity_file,
                        .connect_timeout = options.start_timeout_or_default()};
-  return remote_agent(to, ssh, std::move(variables));
+  return remote_agent(to, hvdrun, ssh, variables);
 }
 
 Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t host) const {
@@ -36,7 +35,7 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
                                                  : RendezvousReach::machine,
                 .host_timeout = remote[host] ? options.host_timeout : std::chrono::milliseconds{0},
                 .interfaces = interfaces(options),
-                .directory = working_directory(own),
+                .directory = directory,
                 .program = options.program,
                 .environment = {},
                 .ranks = {},

@@ -10,6 +10,7 @@
 #include "cli/options.hpp"
 #include "plan/plan.hpp"
 #include "plan/rank_environment.hpp"
+#include "plan/this_host.hpp"
 #include "transport/agent_command.hpp"
 #include "transport/frames.hpp"
 
@@ -23,10 +24,13 @@ inline constexpr std::chrono::milliseconds kAgentPatience{1'500};
 struct JobSpec {
   std::string job_id;
   Secret secret;
-  Variables own;                      ///< the environment that is passed on to ranks
-  Forwarding forwarding{};            ///< the part of it that goes to other machines
-  std::vector<bool> remote{};         ///< by host: the agent is no child of hvdrun
-  bool several_machines = false;      ///< the ranks are on several machines
+  Variables own;  ///< the environment that is passed on to ranks
+  // These two are found out once, since an agent may be started hours later.
+  std::string directory = working_directory(own);  ///< in which the ranks run
+  std::string hvdrun = own_path();                 ///< the path of hvdrun on all hosts
+  Forwarding forwarding{};                         ///< the part of it that goes to other machines
+  std::vector<bool> remote{};                      ///< by host: the agent is no child of hvdrun
+  bool several_machines = false;                   ///< the ranks are on several machines
   bool agents_are_their_own = false;  ///< remote agents have a program and environment of their own
   bool agents_have_the_secret = false;
 

@@ -39,8 +39,8 @@ struct JobIdentity {
 [[nodiscard]] std::string_view value_of(const Variables& variables, std::string_view name);
 [[nodiscard]] bool contains(const Variables& variables, std::string_view name);
 
-/// Returns the environment that ranks on this machine inherit from hvdrun, without the secret of an
-/// outer job.
+/// Returns the environment that ranks on this machine inherit from hvdrun, without the secret and
+/// the worker of an outer job.
 [[nodiscard]] Variables inherited_variables(const Variables& own);
 
 /// The part of hvdrun's environment that all hosts of a job on several machines get. A name in

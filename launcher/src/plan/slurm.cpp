@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <hvd/core/internal/text.hpp>
 
@@ -73,6 +74,29 @@ std::vector<std::string> expand_item(std::string_view whole, std::string_view it
   return names;
 }
 
+/// Returns the GPUs that all tasks of the allocation have on the node, in the form "4" or
+/// "a100:4,v100:2", if GPUs were requested per task. Without such a request of its own a step takes
+/// that of the allocation, and its only task would get the GPUs of one task.
+std::string gpus_of_tasks(const std::string& node, const Variables& own) {
+  const auto per_task = value_of(own, "SLURM_GPUS_PER_TASK");
+  if (per_task.empty() || contains(own, "SLURM_GPUS_PER_NODE") ||
+      !contains(own, "SLURM_TASKS_PER_NODE")) {
+    return {};
+  }
+  const auto hosts = slurm_hosts(own).value_or(std::vector<HostSpec>());
+  const auto host = std::find_if(hosts.begin(), hosts.end(),
+                                 [&](const HostSpec& one) { return same_name(one.name, node); });
+  if (host == hosts.end()) return {};
+  std::vector<std::string> gpus;
+  for (const auto item : split_list(per_task)) {
+    const auto digits = item.find_last_of(":=") + 1;  // 0 without a type of GPU
+    const auto count = detail::to_number<std::uint16_t>(item.substr(digits));
+    if (!count) return {};
+    gpus.push_back(fmt::format("{}{}", item.substr(0, digits), *count * host->slots));
+  }
+  return fmt::format("{}", fmt::join(gpus, ","));
+}
+
 }  // namespace
 
 std::vector<std::string> expand_nodelist(std::string_view text) {
@@ -121,12 +145,24 @@ std::optional<std::vector<HostSpec>> slurm_hosts(const Variables& own) {
   return hosts;
 }
 
-std::vector<std::string> srun_command(const std::string& node, const std::string& program) {
-  return {"srun", "--quiet", "--nodes=1", "--ntasks=1", fmt::format("--nodelist={}", node),
-          // Each node gets a step of its own. All steps run at the same time, and each uses
-          // everything that the allocation has on its node.
-          "--overlap", "--whole", "--cpu-bind=none", "--mpi=none", "--unbuffered", "--export=ALL",
-          program, std::string(kRemoteAgentArgument)};
+std::vector<std::string> srun_command(const std::string& node, const std::string& program,
+                                      const Variables& own) {
+  std::vector<std::string> words = {
+      "srun", "--quiet", "--nodes=1", "--ntasks=1", fmt::format("--nodelist={}", node),
+      // Each node gets a step of its own. All steps run at the same time, and each uses everything
+      // that the allocation has on its node.
+      "--overlap", "--whole", "--cpu-bind=none", "--mpi=none", "--unbuffered", "--export=ALL"};
+  if (const std::string gpus = gpus_of_tasks(node, own); !gpus.empty()) {
+    words.push_back(fmt::format("--gpus-per-node={}", gpus));
+  }
+  words.insert(words.end(), {program, std::string(kRemoteAgentArgument)});
+  return words;
+}
+
+Variables srun_variables(const Variables& own) {
+  return without(own, {"SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK",
+                       "SLURM_GPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_NTASKS_PER_GPU",
+                       "SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURM_EXACT"});
 }
 
 }  // namespace hvd::launcher

@@ -22,9 +22,14 @@ namespace hvd::launcher {
 /// as it has CPUs if no number of tasks was requested. Returns nothing outside of an allocation.
 [[nodiscard]] std::optional<std::vector<HostSpec>> slurm_hosts(const Variables& own);
 
-/// Returns the words of a command that runs `program` as an agent on `node` of this allocation, in
-/// parallel with other steps. No shell interprets them.
+/// Returns the words of a command that runs `program` as an agent on `node` of the allocation in
+/// `own`, in parallel with other steps. No shell interprets them.
 [[nodiscard]] std::vector<std::string> srun_command(const std::string& node,
-                                                    const std::string& program);
+                                                    const std::string& program,
+                                                    const Variables& own);
+
+/// Returns the environment of that command: `own` without what srun takes for options that give
+/// each task a share of the node. An agent is the only task of its step, and has all of it.
+[[nodiscard]] Variables srun_variables(const Variables& own);
 
 }  // namespace hvd::launcher

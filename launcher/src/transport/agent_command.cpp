@@ -29,11 +29,6 @@ void check_path(const std::string& program) {
   }
 }
 
-std::string own_path() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).string();
-}
-
 AgentCommand through(const std::string& via, const std::string& host,
                      std::vector<std::string> words, Variables own) {
   AgentCommand command;
@@ -49,6 +44,11 @@ AgentCommand through(const std::string& via, const std::string& host,
 }
 
 }  // namespace
+
+std::string own_path() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
 
 std::vector<std::string> ssh_command(const HostSpec& host, const std::string& program,
                                      const SshOptions& options) {
@@ -81,12 +81,15 @@ AgentCommand local_agent(Variables variables, int standard_input) {
   return command;
 }
 
-AgentCommand remote_agent(const HostSpec& host, const SshOptions& options, Variables own) {
-  return through("ssh", host.name, ssh_command(host, own_path(), options), std::move(own));
+AgentCommand remote_agent(const HostSpec& host, const std::string& program,
+                          const SshOptions& options, const Variables& own) {
+  return through("ssh", host.name, ssh_command(host, program, options),
+                 merge(own, {"SSH_ASKPASS_REQUIRE=never"}));
 }
 
-AgentCommand slurm_agent(const std::string& node, Variables own) {
-  return through("srun", node, srun_command(node, own_path()), std::move(own));
+AgentCommand slurm_agent(const std::string& node, const std::string& program,
+                         const Variables& own) {
+  return through("srun", node, srun_command(node, program, own), srun_variables(own));
 }
 
 }  // namespace hvd::launcher

@@ -35,13 +35,19 @@ struct AgentCommand {
 /// agent and, except for what `Prepare` adds, of its ranks.
 [[nodiscard]] AgentCommand local_agent(Variables variables, int standard_input);
 
-/// Returns the command that starts an agent on `host` through ssh. ssh is searched for along
-/// `own`'s PATH and runs with `own` as its environment. Throws LaunchError: 69 when there is no
-/// ssh, 64 as `ssh_command` does.
-[[nodiscard]] AgentCommand remote_agent(const HostSpec& host, const SshOptions& options,
-                                        Variables own);
+/// Returns the path of this program, which must not have been replaced since it was started.
+[[nodiscard]] std::string own_path();
 
-/// Returns the command that starts an agent on a node of this Slurm allocation through srun.
-[[nodiscard]] AgentCommand slurm_agent(const std::string& node, Variables own);
+/// Returns the command that starts `program` as an agent on `host` through ssh. ssh is searched for
+/// along `own`'s PATH and runs with `own` as its environment, except that the ssh clients of jump
+/// hosts, to which BatchMode does not apply, open no window for a password either. Throws
+/// LaunchError: 69 when there is no ssh, 64 as `ssh_command` does.
+[[nodiscard]] AgentCommand remote_agent(const HostSpec& host, const std::string& program,
+                                        const SshOptions& options, const Variables& own);
+
+/// Returns the command that starts `program` as an agent on a node of this Slurm allocation through
+/// srun.
+[[nodiscard]] AgentCommand slurm_agent(const std::string& node, const std::string& program,
+                                       const Variables& own);
 
 }  // namespace hvd::launcher

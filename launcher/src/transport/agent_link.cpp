@@ -88,14 +88,31 @@ AgentLink::~AgentLink() {
   close();
   if (pid_ < 0) {
     stream_->drain(*closed_, *closed_ + silence_limit_);
+    reap_group();
     return;
   }
   const auto left = std::chrono::ceil<milliseconds>(*closed_ - Clock::now());
   pollfd ended{.fd = process_->native_handle(), .events = POLLIN, .revents = 0};
-  if (::poll(&ended, 1, static_cast<int>(std::max(left, milliseconds{0}).count())) <= 0) {
-    ::kill(pid_, SIGKILL);
-  }
+  (void)::poll(&ended, 1, static_cast<int>(std::max(left, milliseconds{0}).count()));
+  kill_process();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  group_ = pid_;
+  reap_group();
+}
+
+/// Kills the process if it runs, and all that ssh has started, as for a jump host. It may be called
+/// until the process is waited for. A child of srun is spared: it ends the step after srun.
+void AgentLink::kill_process() const {
+  if (pid_ >= 0) ::kill(loss_.via == "ssh" ? -pid_ : pid_, SIGKILL);
+}
+
+/// Waits for what ssh has left behind, which was killed and which this process has adopted.
+void AgentLink::reap_group() const {
+  if (group_ < 0) return;
+  for (pid_t ended = 0; (ended = ::waitpid(-group_, nullptr, WNOHANG)) >= 0;) {
+    if (ended == 0 && Clock::now() >= *closed_) return;
+    if (ended == 0) ::poll(nullptr, 0, 1);
   }
 }
 
@@ -111,7 +128,7 @@ void AgentLink::close() {
   if (pid_ < 0) return stop_waiting();
   end_timer_.expires_at(*closed_);
   end_timer_.async_wait([this](error_code error) {
-    if (!error && pid_ >= 0) ::kill(pid_, SIGKILL);
+    if (!error) kill_process();
   });
 }
 
@@ -148,8 +165,7 @@ void AgentLink::on_greeting(const std::string& theirs) {
   if (theirs != version()) {
     loss_.other_version = theirs;
     if (pid_ < 0) return lose();
-    ::kill(pid_, SIGKILL);
-    return;
+    return kill_process();
   }
   loss_.greeted = true;
   said_.clear();
@@ -187,13 +203,10 @@ void AgentLink::on_stream_end(const std::string& why) {
     return lose();
   }
   if (pid_ < 0) return;
-  if (loss_.via.empty()) {
-    ::kill(pid_, SIGKILL);
-    return;
-  }
+  if (loss_.via.empty()) return kill_process();
   end_timer_.expires_after(kSshPatience);
   end_timer_.async_wait([this](error_code error) {
-    if (!error && pid_ >= 0) ::kill(pid_, SIGKILL);
+    if (!error) kill_process();
   });
 }
 
@@ -226,8 +239,10 @@ void AgentLink::drain_stderr() {
 void AgentLink::watch() {
   if (!process_) return;
   process_->async_wait(boost::asio::posix::descriptor_base::wait_read, [this](error_code error) {
-    if (error || ::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;
-    pid_ = -1;
+    if (error) return;
+    kill_process();
+    if (::waitpid(pid_, &loss_.status, WNOHANG) != pid_) return;
+    group_ = std::exchange(pid_, -1);
     closed_ ? stop_waiting() : lose();
   });
 }
@@ -235,7 +250,7 @@ void AgentLink::watch() {
 void AgentLink::lose() {
   drain_stderr();
   loss_.last_stderr = last_stderr(said_);
-  if (pid_ >= 0) ::kill(pid_, SIGKILL);
+  kill_process();
   stream_->close();
   heartbeat_.stop();
   end_timer_.cancel();

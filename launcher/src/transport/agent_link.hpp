@@ -70,8 +70,11 @@ class AgentLink {
   void watch();
   void stop_waiting();
   void lose();
+  void kill_process() const;
+  void reap_group() const;
 
-  pid_t pid_ = -1;
+  pid_t pid_ = -1;    ///< of the process that was started, until it is waited for
+  pid_t group_ = -1;  ///< the process group of that process, afterwards
   AgentLoss loss_;
   Handlers handlers_;
   std::optional<boost::asio::posix::stream_descriptor> process_;
