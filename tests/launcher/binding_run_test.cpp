@@ -105,6 +105,31 @@ TEST_F(BindingRunTest, RanksGetCoresOfTheirOwn) {
   EXPECT_EQ(run(std::move(threads)).out, each + each);
 }
 
+/// Worker 0 may run on all cores. With too many slots for the cores, newcomers beyond are not
+/// bound.
+TEST_F(BindingRunTest, NewWorkersOfAnElasticJobGetTheirShareOfTheSlotsThatTheirHostHasNow) {
+  if (machine_.bound) GTEST_SKIP() << "an affinity mask with all cores";
+  const Directory directory;
+  const auto path = directory.path() / "hosts";
+  const auto list = [&path](std::size_t slots) {
+    std::ofstream(path.string() + ".new") << "localhost:" << slots << '\n';
+    std::filesystem::rename(path.string() + ".new", path);
+  };
+  list(1);
+  test::Process job(
+      inside(hvdrun({"-np", "1", "--bind-to", "core", "--host-discovery-script",
+                     "cat " + path.string(), "sh", "-c", kSayMask + "; exec sleep 600"})));
+  const auto expect = [&job](const char* worker, const Cpus& cpus) {
+    job.wait_for_out(std::string(worker) + "<stdout>:" + cpu_list(cpus) + "\n",
+                     test::in(kPatience));
+  };
+  expect("[0]", own_mask());
+  list(2);
+  expect("[1]", plan_binding({.to = BindTo::core}, 2, machine_, {}).cpus.at(1));
+  list(machine_.cores.size() + 1);
+  expect("[2]", own_mask());
+}
+
 TEST_F(BindingRunTest, TheDryRunAndVerboseShowTheCores) {
   const Cpus two = first_cores(2);
   const auto dry = run(inside(hvdrun_script(2, "true", {"--bind-to", "core", "--dry-run"}), two));

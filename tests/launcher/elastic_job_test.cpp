@@ -22,6 +22,7 @@
 #include "base/exit_codes.hpp"
 #include "directory.hpp"
 #include "hvdrun.hpp"
+#include "plan/cpus.hpp"
 
 namespace hvd::launcher {
 namespace {
@@ -457,6 +458,31 @@ TEST_F(ElasticJobTest, HostsComeAndGo) {
   wait_for(2, 0, 2);
   wait_for(3, 1, 2);
   EXPECT_THAT(finish().out, HasSubstr("worker 0 leaves"));
+}
+
+/// Its workers never wait, so no generation forms.
+TEST_F(ElasticJobTest, AHostsCoresAreSharedByTheWorkersThatMayRunThere) {
+  const auto start_with = [&](Words options) {
+    options.insert(options.end(),
+                   {"sh", "-c", "echo worker $HVD_WORKER has $OMP_NUM_THREADS; exec sleep 600"});
+    test::ProcessOptions process = hvdrun(std::move(options));
+    process.environment["OMP_NUM_THREADS"] = std::nullopt;
+    launch(std::move(process));
+  };
+  const auto expect = [&](int worker, int sharers) {
+    job_->wait_for_out(
+        "worker " + std::to_string(worker) + " has " + std::to_string(omp_threads(sharers)) + "\n",
+        test::in(kPatience));
+  };
+  start_with({"-np", "1", "--min-np", "1", "-H", "localhost:64"});
+  expect(0, 1);
+  job_.reset();
+  write("hosts", "localhost:1\n");
+  start_with({"-np", "1", "--host-discovery-script", hosts_script()});
+  expect(0, 1);
+  write("hosts", "localhost:8\n");
+  expect(1, 8);
+  expect(7, 8);
 }
 
 TEST_F(ElasticJobTest, AnAgentStartsThoughHvdrunHasBeenReplacedMeanwhile) {

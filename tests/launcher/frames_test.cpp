@@ -116,7 +116,8 @@ TEST(FramesTest, ElasticFieldsComeBackAsSent) {
   frame.program = {"x"};
   frame.workers = 4;
   EXPECT_EQ(round_trip(frame).workers, 4);
-  EXPECT_EQ(round_trip(StartWorker{7}).rank, 7);
+  EXPECT_EQ(round_trip(StartWorker{7, 3}).rank, 7);
+  EXPECT_EQ(round_trip(StartWorker{7, 3}).workers, 3);
   EXPECT_EQ(round_trip(KillWorker{7}).rank, 7);
   const auto message = round_trip(ElasticMessage{7, bytes_of("m")});
   EXPECT_EQ(std::tie(message.rank, message.bytes), std::make_tuple(7, bytes_of("m")));
@@ -186,6 +187,8 @@ TEST(FramesTest, ValuesOutOfRangeAreRefused) {
   EXPECT_THROW((void)round_trip(Finished{256, false, ""}), Error);
   EXPECT_THROW((void)round_trip(RankUsage{0, {}, 1, {}, std::uint8_t{101}}), Error);
   EXPECT_THROW((void)round_trip(StartWorker{-1}), Error);
+  EXPECT_THROW((void)round_trip(StartWorker{0, 0}), Error);
+  EXPECT_THROW((void)round_trip(StartWorker{0, kMostWorkers + 1}), Error);
   EXPECT_THROW((void)round_trip(KillWorker{-1}), Error);
   EXPECT_THROW((void)round_trip(ElasticMessage{0, Bytes(detail::kMaxElasticMessage + 1)}), Error);
   EXPECT_THROW((void)round_trip(Serve{0, RendezvousReach::machine}), Error);

@@ -120,7 +120,7 @@ TEST(KnownHostsTest, HostsKeepTheirNumbers) {
   EXPECT_THAT(hosts.list({{"a", 2}, {"b", 1}}), ElementsAre(2, 1));
   EXPECT_THAT(hosts.list({{"c", 3}, {"B", 4}, {"a", 5, "user"}}), ElementsAre(0, 4, 3, 5));
   EXPECT_THAT(hosts.list({}), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(hosts.all(), ElementsAre(HostSpec{"a", 2}, HostSpec{"b", 1}, HostSpec{"c", 3},
+  EXPECT_THAT(hosts.all(), ElementsAre(HostSpec{"a", 2}, HostSpec{"b", 4}, HostSpec{"c", 3},
                                        HostSpec{"a", 5, "user"}));
 }
 

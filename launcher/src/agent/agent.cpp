@@ -203,14 +203,7 @@ void Agent::prepare(const Prepare& frame) {
   const Variables of_first =
       frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
   path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
-  const int ranks = frame.workers > 0 ? frame.workers : static_cast<int>(frame.ranks.size());
-  binding_ = bind_host(frame.binding, ranks, of_first, held_);
-  if (!contains(of_first, "OMP_NUM_THREADS")) {
-    threads_ = omp_threads(ranks);
-    for (const Cpus& cpus : binding_.cpus) {
-      threads_ = std::min(threads_, static_cast<int>(cpus.size()));
-    }
-  }
+  share_cores(frame.workers > 0 ? frame.workers : static_cast<int>(frame.ranks.size()));
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_, .unbound = binding_.unbound};
   if (frame.rendezvous != RendezvousReach::elsewhere) {
@@ -223,6 +216,26 @@ void Agent::prepare(const Prepare& frame) {
     watch_stream(LinkHeartbeat::limit_with_ranks(frame.host_timeout));
   }
   stream_.send(prepared);
+}
+
+/// Shares out the cores of the host to so many ranks. Those that run keep what they have.
+void Agent::share_cores(int ranks) {
+  sharers_ = ranks;
+  const Variables of_first =
+      job_->ranks.empty() ? variables_ : merge(variables_, job_->ranks[0].variables);
+  held_ = HeldCores();  // the new plan may have cores of the old one
+  try {
+    binding_ = bind_host(job_->binding, ranks, of_first, held_);
+  } catch (const LaunchError&) {
+    if (workers_.empty()) throw;
+    // A host with too few cores for so many workers goes on with the old plan.
+    (void)held_.hold(binding_.cores);
+  }
+  if (contains(of_first, "OMP_NUM_THREADS")) return;
+  threads_ = omp_threads(ranks);
+  for (const Cpus& cpus : binding_.cpus) {
+    threads_ = std::min(threads_, static_cast<int>(cpus.size()));
+  }
 }
 
 void Agent::serve_store(std::uint32_t epoch, RendezvousReach reach) {
@@ -294,6 +307,7 @@ void Agent::start_rank(const Prepare::Rank& rank, std::size_t place, StartReques
 /// The other workers of the host go on when a worker cannot be started.
 void Agent::start_worker(const StartWorker& frame) {
   try {
+    if (frame.workers != sharers_) share_cores(frame.workers);
     InquiryPair pair = make_inquiry_pair();
     auto socket = std::make_unique<WorkerSocket>(
         io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {

@@ -67,6 +67,7 @@ class Agent {
   void give_up(int code, const std::string& why);
   void all_started();
   void start_rank(const Prepare::Rank& rank, std::size_t place, StartRequest request = {});
+  void share_cores(int ranks);
   void serve_store(std::uint32_t epoch, RendezvousReach reach);
 
   // These are for elastic jobs.
@@ -103,6 +104,7 @@ class Agent {
   Variables variables_;  ///< common to all ranks
   std::string path_;     ///< of the program
   int threads_ = 0;      ///< OMP_NUM_THREADS for ranks that have none
+  int sharers_ = 0;      ///< the ranks that `threads_` and `binding_` are for
   HeldCores held_;
   Binding binding_;
   struct Worker {

@@ -149,7 +149,7 @@ void ElasticJob::start_agent(std::size_t index) {
                           frame.environment = merge(
                               frame.environment, exported_variables(options_.exports, spec_.own));
                           frame.rendezvous = RendezvousReach::elsewhere;
-                          frame.workers = std::max(1, agents_plan_.hosts[index].slots);
+                          frame.workers = workers_on(index);
                           link->send(frame);
                         },
                     .on_frame =
@@ -356,6 +356,10 @@ auto ElasticJob::worker_at(int worker) -> Worker& {
   return workers_[index];
 }
 
+int ElasticJob::workers_on(std::size_t host) const {
+  return std::min(known_hosts_.all()[host].slots, options_.elastic.max_np);
+}
+
 std::string ElasticJob::name_of(std::size_t host) const { return agents_plan_.hosts[host].name; }
 
 /// Returns text such as "worker 2 on a (pid 123, rank 1 of generation 3)". A worker without a pid
@@ -388,7 +392,7 @@ void ElasticJob::obey(const Membership::Orders& orders) {
 void ElasticJob::carry_out(const Membership::Start& start) {
   start_agent(start.host);
   worker_at(start.worker) = {};
-  order(start.host, StartWorker{.rank = start.worker});
+  order(start.host, StartWorker{.rank = start.worker, .workers = workers_on(start.host)});
 }
 
 void ElasticJob::carry_out(const Membership::Form& form) {

@@ -81,6 +81,8 @@ class ElasticJob final : private JobBase {
   void before_signal(int signal) override;
   void report_end() override;
   [[nodiscard]] Worker& worker_at(int worker);
+  /// Returns the most workers that may run on the host at once.
+  [[nodiscard]] int workers_on(std::size_t host) const;
   [[nodiscard]] std::string name_of_worker(int worker);
   /// Returns the rank of the worker in the generation that formed last, or -1.
   [[nodiscard]] int rank_of(int worker);

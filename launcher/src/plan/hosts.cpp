@@ -182,7 +182,7 @@ std::vector<int> KnownHosts::list(const std::vector<HostSpec>& listed) {
       hosts_.push_back(host);
       slots.push_back(0);
     }
-    slots[index] = host.slots;
+    slots[index] = hosts_[index].slots = host.slots;
   }
   return slots;
 }

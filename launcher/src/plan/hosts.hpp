@@ -41,7 +41,7 @@ class KnownHosts {
   /// Takes a list of hosts. Returns the slots of each host that was ever listed; 0: not in the
   /// list.
   [[nodiscard]] std::vector<int> list(const std::vector<HostSpec>& listed);
-  /// Returns all of them, as they were first listed.
+  /// Returns all of them, with the slots of the last list in which they were.
   [[nodiscard]] const std::vector<HostSpec>& all() const noexcept { return hosts_; }
 
  private:

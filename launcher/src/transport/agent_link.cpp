@@ -35,6 +35,9 @@ constexpr milliseconds kPatience{3'000};
 constexpr milliseconds kRemotePatience{1'500};
 /// The time that such a client may run on after its stream has ended.
 constexpr milliseconds kSshPatience{500};
+/// The time that is waited for processes that were killed, which end at once unless they are stuck
+/// in the kernel.
+constexpr milliseconds kKillPatience{500};
 constexpr std::size_t kMaxStderr = 4'096;
 /// The time after which an agent of another host ends if hvdrun, which prepares an agent as soon as
 /// it greets, sends nothing.
@@ -110,8 +113,9 @@ void AgentLink::kill_process() const {
 /// Waits for what ssh has left behind, which was killed and which this process has adopted.
 void AgentLink::reap_group() const {
   if (group_ < 0) return;
+  const Deadline deadline = Clock::now() + kKillPatience;
   for (pid_t ended = 0; (ended = ::waitpid(-group_, nullptr, WNOHANG)) >= 0;) {
-    if (ended == 0 && Clock::now() >= *closed_) return;
+    if (ended == 0 && Clock::now() >= deadline) return;
     if (ended == 0) ::poll(nullptr, 0, 1);
   }
 }

@@ -109,7 +109,10 @@ void write(WireWriter& to, const Finished& frame) {
   to.u8(frame.again ? 1 : 0);
   to.text(frame.report);
 }
-void write(WireWriter& to, const StartWorker& frame) { to.i32(frame.rank); }
+void write(WireWriter& to, const StartWorker& frame) {
+  to.i32(frame.rank);
+  to.i32(frame.workers);
+}
 void write(WireWriter& to, const KillWorker& frame) { to.i32(frame.rank); }
 void write(WireWriter& to, const ElasticMessage& frame) {
   to.i32(frame.rank);
@@ -354,7 +357,9 @@ RankAnswer read<RankAnswer>(WireReader& from) {
 }
 template <>
 StartWorker read<StartWorker>(WireReader& from) {
-  return {.rank = read_rank(from)};
+  const StartWorker frame{.rank = read_rank(from), .workers = from.i32()};
+  if (frame.workers < 1 || frame.workers > kMostWorkers) from.fail("no such number of workers");
+  return frame;
 }
 template <>
 KillWorker read<KillWorker>(WireReader& from) {

@@ -46,8 +46,8 @@ struct Prepare {
   std::vector<std::string> program;      ///< its name and its arguments
   std::vector<std::string> environment;  ///< for all ranks; overrides the agent's own
   std::vector<Rank> ranks;               ///< the ranks of this host, by local rank
-  /// The workers of an elastic job that the host has room for. Such a job has no `ranks`: workers
-  /// are started by `StartWorker`. 0: the job is not elastic.
+  /// The most workers of an elastic job that may run on the host. Such a job has no `ranks`:
+  /// workers are started by `StartWorker`. 0: the job is not elastic.
   std::int32_t workers = 0;
   Secret secret;
   BindingOptions binding{};
@@ -148,6 +148,7 @@ struct RankAnswer {
 /// hvdrun → agent: the agent shall start a worker.
 struct StartWorker {
   std::int32_t rank = 0;
+  std::int32_t workers = 1;  ///< as in `Prepare`, at this time: it decides about the worker's cores
 };
 /// hvdrun → agent: the agent shall kill a worker with SIGKILL.
 struct KillWorker {
