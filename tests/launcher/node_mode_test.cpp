@@ -314,6 +314,38 @@ TEST(NodeModeTest, ASignalToAnyNodeReachesAllRanksWithTheirGrace) {
   }
 }
 
+// Kubernetes and Slurm signal all nodes. Here the second signal comes when the first has arrived.
+TEST(NodeModeTest, ASignalToAllNodesIsOneRequest) {
+  for (const int node : {0, 1}) {
+    const Nodes nodes;
+    const std::string script =
+        "trap 'echo asked; read line < \"$HOLD.$HVD_RANK\"; echo saved $HVD_RANK; exit 0' TERM; "
+        "echo up; "
+        "while :; do sleep 0.05; done";
+    const Directory directory;
+    const std::string hold = directory.path() / "hold";
+    for (const char* rank : {".0", ".1"}) ASSERT_EQ(::mkfifo((hold + rank).c_str(), 0600), 0);
+    const auto start = [&](int rank) {
+      auto options = nodes.node(rank, script, {"--grace", "60"});
+      options.environment = {{"HOLD", hold}};
+      return options;
+    };
+    Process first(start(0));
+    Process second(start(1));
+    first.wait_for_out("[0]<stdout>:up\n", test::in(kPatience));
+    first.wait_for_out("[1]<stdout>:up\n", test::in(kPatience));
+    ::kill((node == 0 ? first : second).pid(), SIGTERM);
+    first.wait_for_out("[0]<stdout>:asked\n", test::in(kPatience));
+    first.wait_for_out("[1]<stdout>:asked\n", test::in(kPatience));
+    ::kill((node == 0 ? second : first).pid(), SIGTERM);
+    for (const char* rank : {".0", ".1"}) std::ofstream(hold + rank) << "go\n";
+    const auto of_first = wait(first);
+    EXPECT_EQ(of_first.exit_code(), kExitSignalBase + SIGTERM);
+    EXPECT_EQ(wait(second).exit_code(), kExitSignalBase + SIGTERM);
+    EXPECT_THAT(of_first.out, AllOf(HasSubstr("saved 0\n"), HasSubstr("saved 1\n")));
+  }
+}
+
 enum class Victim { leader, follower, agent };
 
 TEST(NodeModeTest, WhoeverIsKilledNothingIsLeftAnywhere) {

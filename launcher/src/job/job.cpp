@@ -203,7 +203,7 @@ void Job::on_frame(std::size_t host, const Frame& frame) {
   } else if (std::holds_alternative<Done>(frame)) {
     hosts_[host].over = true;
   } else if (const auto* asked = std::get_if<Forward>(&frame)) {
-    on_signal(asked->signal);
+    asks_to_end(asked->signal) ? on_end_signal(host, asked->signal) : on_signal(asked->signal);
   }
   check_over();
 }
@@ -301,7 +301,13 @@ void Job::arm_timers() {
   supervisor_.limit(std::max(left, milliseconds{0}), time_is_over());
 }
 
-void Job::on_end_signal(int signal) {
+void Job::on_end_signal(int signal) { on_end_signal(0, signal); }
+
+/// Platforms signal all nodes of a job. So the first signal of every node is the same request, and
+/// only a second one of some node kills the ranks.
+void Job::on_end_signal(std::size_t node, int signal) {
+  const bool is_first = signalled_.insert(node).second;
+  if (end_signal_ != 0 && is_first) return;
   if (end_signal_ == 0) end_signal_ = signal;
   supervisor_.on_signal(signal);
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,7 @@ class Job final : private JobBase {
   [[nodiscard]] bool failed() const override { return supervisor_.ending(); }
   void fail(int code, const std::string& what) override { supervisor_.on_trouble(code, what); }
   void on_end_signal(int signal) override;
+  void on_end_signal(std::size_t node, int signal);
   void report_end() override;
 
   Plan plan_;  ///< its hosts are `hosts_`
@@ -96,8 +98,9 @@ class Job final : private JobBase {
   std::optional<ConnectedAgents> agents_;
   Prepared meeting_;  ///< the frame of the agent that serves the store
   std::optional<Deadline> deadline_;
-  int end_signal_ = 0;  ///< the first signal that asked the job to end; 0: none
-  Outcome outcome_;     ///< as reported
+  std::set<std::size_t> signalled_;  ///< nodes whose users or platforms have asked the job to end
+  int end_signal_ = 0;               ///< the first signal that asked the job to end; 0: none
+  Outcome outcome_;                  ///< as reported
   bool may_restart_ = false;
   std::vector<int> lost_ranks_;
 };
