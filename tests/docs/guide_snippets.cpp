@@ -59,7 +59,9 @@ void join_some() {
   hvd::init(config);
 }
 
-void place(Net& model) { model->to(torch::Device(torch::kCUDA, hvd::local_rank())); }
+void place(Net& model) {
+  model->to(torch::Device(torch::kCUDA, hvd::local_rank() % torch::cuda::device_count()));
+}
 
 void distribute(Net& model) {
   { hvd::DistributedDataParallel parallel(model); }

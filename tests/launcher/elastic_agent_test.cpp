@@ -211,6 +211,20 @@ TEST(ElasticAgentTest, AWorkerThatReadsNothingIsKilled) {
   EXPECT_EQ(WTERMSIG(agent.ended[0]), SIGKILL);
 }
 
+// A GPU that is chosen by the place is free, because the process that had it has ended.
+TEST(ElasticAgentTest, ANewWorkerGetsThePlaceOfOneThatHasEnded) {
+  ElasticAgent agent(
+      {"sh", "-c", "echo $HVD_WORKER is at $HVD_WORKER_PLACE.; exec $0", ELASTIC_WORKER});
+  agent.start(0);
+  agent.start(1);
+  agent.wait_for("0 is at 0.");
+  agent.wait_for("1 is at 1.");
+  agent.send(KillWorker{.rank = 0});
+  agent.wait_until([&] { return agent.ended.contains(0); });
+  agent.start(2);
+  agent.wait_for("2 is at 0.");
+}
+
 /// A process that has left the process group of its worker is known by HVD_WORKER.
 TEST(ElasticAgentTest, DescendantsEndWithTheirWorker) {
   ElasticAgent agent(

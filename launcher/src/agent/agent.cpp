@@ -317,7 +317,8 @@ void Agent::start_worker(const StartWorker& frame) {
     const std::size_t place = free_place();
     StartRequest request;
     request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
-                         fmt::format("HVD_WORKER={}", frame.rank)};
+                         fmt::format("HVD_WORKER={}", frame.rank),
+                         fmt::format("HVD_WORKER_PLACE={}", place)};
     request.inherited = {pair.of_rank.get()};
     start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
     workers_.push_back({.place = place, .socket = std::move(socket)});

@@ -33,9 +33,10 @@ bool is_secret(std::string_view name) {
 /// Returns whether a variable belongs to this machine. On other machines it has no meaning, or
 /// another one, and the login there sets its value.
 bool stays_here(std::string_view name) {
-  constexpr std::array<std::string_view, 17> kNames = {"CUDA_VISIBLE_DEVICES",
+  constexpr std::array<std::string_view, 18> kNames = {"CUDA_VISIBLE_DEVICES",
                                                        "HVD_ELASTIC_FD",
                                                        "HVD_WORKER",
+                                                       "HVD_WORKER_PLACE",
                                                        "OLDPWD",
                                                        "PWD",
                                                        "SHLVL",
@@ -121,7 +122,8 @@ bool contains(const Variables& variables, std::string_view name) {
 }
 
 Variables inherited_variables(const Variables& own) {
-  return without(own, {"HVD_SECRET_FILE", "HVD_SECRET_FD", "HVD_ELASTIC_FD", "HVD_WORKER"});
+  return without(own, {"HVD_SECRET_FILE", "HVD_SECRET_FD", "HVD_ELASTIC_FD", "HVD_WORKER",
+                       "HVD_WORKER_PLACE"});
 }
 
 Forwarding forwarded_variables(const Variables& own, const std::vector<ExportSpec>& exports) {
