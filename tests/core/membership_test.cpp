@@ -337,6 +337,13 @@ TEST_F(MembershipTest, AfterTheTrainingNobodyWaitsForAWorkerThatStarts) {
   EXPECT_THAT(exits(3, 0), ElementsAre("finish 0"));
 }
 
+// The program may be one that never asks for a generation.
+TEST_F(MembershipTest, BeforeTheFirstGenerationAllWorkersComeToTheirEnd) {
+  make({.min_np = 2, .max_np = 4}, {2, 2});
+  for (const int worker : {2, 0, 3}) EXPECT_THAT(exits(worker, 0), ElementsAre());
+  EXPECT_THAT(exits(1, 0), ElementsAre("finish 0"));
+}
+
 TEST_F(MembershipTest, NewcomersThatWereStartedTogetherJoinTogether) {
   form_four({.min_np = 2, .max_np = 6});
   EXPECT_THAT(list({2, 2, 2}), ElementsAre("start 4 on 2", "start 5 on 2"));

@@ -314,7 +314,8 @@ TEST(NodeModeTest, ASignalToAnyNodeReachesAllRanksWithTheirGrace) {
   }
 }
 
-// Kubernetes and Slurm signal all nodes. Here the second signal comes when the first has arrived.
+// Kubernetes signals all nodes, and Slurm all their processes too. Here the second signal comes
+// when the first has arrived.
 TEST(NodeModeTest, ASignalToAllNodesIsOneRequest) {
   for (const int node : {0, 1}) {
     const Nodes nodes;
@@ -334,10 +335,15 @@ TEST(NodeModeTest, ASignalToAllNodesIsOneRequest) {
     Process second(start(1));
     first.wait_for_out("[0]<stdout>:up\n", test::in(kPatience));
     first.wait_for_out("[1]<stdout>:up\n", test::in(kPatience));
-    ::kill((node == 0 ? first : second).pid(), SIGTERM);
+    const pid_t agent = child_of(second.pid());
+    const auto signal_all_of = [&](int which) {
+      ::kill((which == 0 ? first : second).pid(), SIGTERM);
+      if (which == 1) ::kill(agent, SIGTERM);
+    };
+    signal_all_of(node);
     first.wait_for_out("[0]<stdout>:asked\n", test::in(kPatience));
     first.wait_for_out("[1]<stdout>:asked\n", test::in(kPatience));
-    ::kill((node == 0 ? second : first).pid(), SIGTERM);
+    signal_all_of(1 - node);
     for (const char* rank : {".0", ".1"}) std::ofstream(hold + rank) << "go\n";
     const auto of_first = wait(first);
     EXPECT_EQ(of_first.exit_code(), kExitSignalBase + SIGTERM);

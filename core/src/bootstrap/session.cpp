@@ -194,7 +194,8 @@ struct Session::Impl {
 
 Session::Session(Config config, std::shared_ptr<Store> store)
     : impl_(std::make_unique<Impl>(checked(std::move(config)))) {
-  if (!store) impl_->config.generation += count_of_job(impl_->config);
+  std::uint32_t& generation = impl_->config.generation;
+  if (!store && generation == 0) generation = count_of_job(impl_->config);
   const Config& settings = impl_->config;
   set_log_level(settings.log_level);
   try {

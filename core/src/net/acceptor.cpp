@@ -96,7 +96,6 @@ bool Acceptor::accept_one(int listener) {
     // Any other error except "no connection" concerns that one connection only (accept(2)).
     return errno != EAGAIN && errno != EWOULDBLOCK;
   }
-  short_since_.reset();
   if (!peer_is_same_user(stream.get())) {
     log(LogLevel::info, self_.rank, "dropped a connection of another user");
     return true;
@@ -107,6 +106,7 @@ bool Acceptor::accept_one(int listener) {
                                                      kHandshakeLimit);
   unproven_.insert(handshake);
   handshake->start();
+  short_since_.reset();
   return true;
 }
 

@@ -153,8 +153,10 @@ auto Membership::decide(Clock::time_point now) -> Orders {
   if (breaking_) break_up(orders, now);
   send_away(orders);
   if (done_) {
-    // A newcomer that still starts may take long, only to be told to leave. The end kills it.
-    if (count(State::member) + count(State::waiting) + count(State::leaving) == 0) {
+    // A newcomer that still starts may take long, only to be told to leave. The end kills it. The
+    // first workers may be of a program that never asks for a generation.
+    const int starting = generation_ == 0 ? count(State::starting) : 0;
+    if (count(State::member) + count(State::waiting) + count(State::leaving) + starting == 0) {
       finish(orders, code_, "");
     }
     return orders;

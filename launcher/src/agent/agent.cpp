@@ -109,10 +109,15 @@ void Agent::watch_signals() {
 /// goes on when it has passed the signal on.
 void Agent::on_signal(int signal) {
   const bool guarded = ::getppid() == parent_;
-  if (guarded && options_.user >= 0) return forward(signal);
-  if (guarded && !asks_to_end(signal)) return ranks_.signal(signal);
+  if (guarded && !asks_to_end(signal)) {
+    return options_.user >= 0 ? forward(signal) : ranks_.signal(signal);
+  }
   const bool repeated = asked_.has_value();
   if (guarded && repeated && Clock::now() - *asked_ < kSameRequest) return;
+  if (guarded && options_.user >= 0) {
+    asked_ = Clock::now();
+    return forward(signal);
+  }
   if (guarded && !repeated && ranks_.size() > 0) {
     asked_ = Clock::now();
     return ranks_.signal(signal);
@@ -227,7 +232,7 @@ void Agent::share_cores(int ranks) {
   try {
     binding_ = bind_host(job_->binding, ranks, of_first, held_);
   } catch (const LaunchError&) {
-    if (workers_.empty()) throw;
+    if (binding_.cpus.empty()) throw;  // there is no old plan
     // A host with too few cores for so many workers goes on with the old plan.
     (void)held_.hold(binding_.cores);
   }

@@ -115,7 +115,7 @@ class Agent {
   bool answered_ = false;
   int left_by_ = 0;
   bool launched_ = false;
-  /// When the agent has passed on a signal that asks its ranks to end. No rank has started since.
+  /// When the agent has passed on a signal that asks its ranks to end. No worker of an elastic job has started since.
   std::optional<Clock::time_point> asked_;
   const pid_t parent_ = ::getppid();
   int code_ = 0;  ///< the exit code of the process

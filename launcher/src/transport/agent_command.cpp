@@ -83,8 +83,9 @@ AgentCommand local_agent(Variables variables, int standard_input) {
 
 AgentCommand remote_agent(const HostSpec& host, const std::string& program,
                           const SshOptions& options, const Variables& own) {
-  return through("ssh", host.name, ssh_command(host, program, options),
-                 merge(own, {"SSH_ASKPASS_REQUIRE=never"}));
+  return through(
+      "ssh", host.name, ssh_command(host, program, options),
+      contains(own, "SSH_ASKPASS_REQUIRE") ? own : merge(own, {"SSH_ASKPASS_REQUIRE=never"}));
 }
 
 AgentCommand slurm_agent(const std::string& node, const std::string& program,

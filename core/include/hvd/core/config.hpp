@@ -35,8 +35,8 @@ struct Config {
 
   std::string job_id = "local";
   std::uint32_t epoch = 0;  ///< restarts so far; a rank of another epoch is refused
-  /// Contexts of different generations do not see each other's keys in a store. A process adds how
-  /// many contexts of this job it has made before, so that all ranks must make as many.
+  /// Contexts of different generations do not see each other's keys in a store. For 0 the process
+  /// counts those it makes of this job, as all ranks must; not with a store given by the program.
   std::uint32_t generation = 0;
 
   Rendezvous rendezvous = Rendezvous::none;
