@@ -164,10 +164,13 @@ TEST(AgentLinkTest, WhatSshHasStartedEndsWithItAndIsWaitedFor) {
   }
 }
 
-TEST(RemoteAgentTest, NoSshClientOpensAWindow) {
-  const AgentCommand command =
-      remote_agent({"b", 1}, "/hvdrun", {}, {"PATH=/usr/bin:/bin", "SSH_ASKPASS_REQUIRE=force"});
-  EXPECT_EQ(value_of(command.variables, "SSH_ASKPASS_REQUIRE"), "never");
+TEST(RemoteAgentTest, NoSshClientOpensAWindowUnlessTheUserAsksForOne) {
+  const auto require = [](const Variables& own) {
+    const AgentCommand command = remote_agent({"b", 1}, "/hvdrun", {}, own);
+    return std::string(value_of(command.variables, "SSH_ASKPASS_REQUIRE"));
+  };
+  EXPECT_EQ(require({"PATH=/usr/bin:/bin"}), "never");
+  EXPECT_EQ(require({"PATH=/usr/bin:/bin", "SSH_ASKPASS_REQUIRE=force"}), "force");
 }
 
 TEST(AgentStreamTest, IsFlushedWhenTheSystemHasTakenAllFrames) {

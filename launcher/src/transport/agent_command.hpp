@@ -40,8 +40,9 @@ struct AgentCommand {
 
 /// Returns the command that starts `program` as an agent on `host` through ssh. ssh is searched for
 /// along `own`'s PATH and runs with `own` as its environment, except that the ssh clients of jump
-/// hosts, to which BatchMode does not apply, open no window for a password either. Throws
-/// LaunchError: 69 when there is no ssh, 64 as `ssh_command` does.
+/// hosts, to which BatchMode does not apply, open no window for a password either unless
+/// SSH_ASKPASS_REQUIRE is set. Throws LaunchError: 69 when there is no ssh, 64 as `ssh_command`
+/// does.
 [[nodiscard]] AgentCommand remote_agent(const HostSpec& host, const std::string& program,
                                         const SshOptions& options, const Variables& own);
 
