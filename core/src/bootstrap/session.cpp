@@ -74,13 +74,13 @@ Config checked(Config config) {
   return config;
 }
 
-/// Returns how often this process has called it for this job before.
+/// Returns how often this process has called it for this job and its store before.
 std::uint32_t count_of_job(const Config& config) {
   static std::mutex mutex;
   static std::map<std::string, std::uint32_t> counts;
   const std::lock_guard lock(mutex);
-  return counts[fmt::format("{} {} {} {}", config.job_id, config.epoch, config.rank,
-                            fmt::join(config.ranks, ","))]++;
+  return counts[fmt::format("{} {} {} {} {}", config.job_id, config.epoch, config.rank,
+                            fmt::join(config.ranks, ","), config.store_address)]++;
 }
 
 }  // namespace
