@@ -24,13 +24,14 @@ int environment_rank() {
 }
 
 TEST(PmixStore, EveryRankReadsWhatRank0Set) {
-  for (int round = 0; round < 3; ++round) {  // sessions that follow each other in one process
+  for (int round = 0; round < 3; ++round) {  // sessions of one process, each with keys of its own
     const auto store = connect_pmix_store(Config());
     ASSERT_NE(store, nullptr);
+    const std::string key = std::to_string(round) + "/address";
     const std::string value = "round " + std::to_string(round);
-    if (environment_rank() == 0) store->set("address", bytes_of(value), soon());
-    EXPECT_EQ(store->wait("address", soon()), bytes_of(value));
-    EXPECT_EQ(store->get("address", soon()), bytes_of(value));
+    if (environment_rank() == 0) store->set(key, bytes_of(value), soon());
+    EXPECT_EQ(store->wait(key, soon()), bytes_of(value));
+    EXPECT_EQ(store->get(key, soon()), bytes_of(value));
   }
 }
 
