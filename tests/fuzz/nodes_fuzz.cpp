@@ -225,12 +225,16 @@ void play_elastic_agent(Choices& choices) {
   int ordered = 0;
   std::uint32_t generation = 0;
   std::set<std::uint32_t> served;
+  std::set<int> waiting;
   std::set<int> running;
   while (choices.left()) {
     const int what = choices.below(16);
     if (what == 0) session.on_sent(Launch{});
     if (what == 1) session.on_sent(End{.signal = SIGTERM});
-    if (what == 2) session.on_sent(StartWorker{.rank = ordered++});
+    if (what == 2) {
+      waiting.insert(ordered);
+      session.on_sent(StartWorker{.rank = ordered++});
+    }
     if (what == 3) session.on_sent(Serve{.generation = ++generation});
     if (what <= 3) continue;
     const Frame frame = choose_frame(choices);
@@ -239,9 +243,10 @@ void play_elastic_agent(Choices& choices) {
       return;
     }
     if (const auto* started = std::get_if<Started>(&frame)) {
-      check(started->rank < ordered && running.insert(started->rank).second);
+      check(waiting.erase(started->rank) == 1 && running.insert(started->rank).second);
     } else if (const auto* exited = std::get_if<Exited>(&frame)) {
-      check(running.erase(exited->rank) == 1);
+      // One that could not be started only exits.
+      check(running.erase(exited->rank) + waiting.erase(exited->rank) == 1);
     } else if (const auto* message = std::get_if<ElasticMessage>(&frame)) {
       check(running.count(message->rank) == 1);
     } else if (const auto* store = std::get_if<Served>(&frame)) {
