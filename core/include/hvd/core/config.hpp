@@ -35,8 +35,8 @@ struct Config {
 
   std::string job_id = "local";
   std::uint32_t epoch = 0;  ///< restarts so far; a rank of another epoch is refused
-  /// Contexts of different generations do not see each other's keys in a store. For 0 the process
-  /// counts those it makes of this job, as all ranks must; not with a store given by the program.
+  /// Contexts of different generations do not see each other's keys in a store. If this is 0, the
+  /// process takes its number of earlier contexts of the job, unless the program gives the store.
   std::uint32_t generation = 0;
 
   Rendezvous rendezvous = Rendezvous::none;
