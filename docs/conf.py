@@ -1,5 +1,5 @@
 # The documentation site: `cmake --build … --target docs`. Sphinx reads the pages of the whole repository, so
-# that links between docs/ and the READMEs of the rooms work on the site as they do in a source browser.
+# that links between docs/ and the READMEs of the components work on the site as they do in a source browser.
 project = "hvd"
 author = "the hvd authors"
 copyright = author
