@@ -1,10 +1,10 @@
-# hvd_library(<room>) applies the common settings to the library hvd_<room>, which the calling
+# hvd_library(<component>) applies the common settings to the library hvd_<component>, which the calling
 # CMakeLists.txt has defined. Its public headers are in the folder include beside that file, and its
 # private headers are in the folder src. Headers in a folder include/**/internal are for the other
-# rooms and are not installed.
-function(hvd_library room)
-  set(target hvd_${room})
-  add_library(hvd::${room} ALIAS ${target})
+# components and are not installed.
+function(hvd_library component)
+  set(target hvd_${component})
+  add_library(hvd::${component} ALIAS ${target})
   target_include_directories(
     ${target}
     PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
@@ -13,7 +13,7 @@ function(hvd_library room)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(
     ${target}
-    PROPERTIES EXPORT_NAME ${room}
+    PROPERTIES EXPORT_NAME ${component}
                DEFINE_SYMBOL "" # keeps the precompiled header usable in shared builds
                VERSION ${PROJECT_VERSION}
                SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
@@ -23,16 +23,16 @@ function(hvd_library room)
   hvd_set_warnings(${target})
   hvd_check_headers(${target})
   if(HVD_INSTALL)
-    install(TARGETS ${target} EXPORT hvd_${room}_targets COMPONENT ${room})
+    install(TARGETS ${target} EXPORT hvd_${component}_targets COMPONENT ${component})
     install(
-      EXPORT hvd_${room}_targets
+      EXPORT hvd_${component}_targets
       NAMESPACE hvd::
       DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/hvd
-      COMPONENT ${room})
+      COMPONENT ${component})
     install(
       DIRECTORY include/
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-      COMPONENT ${room}
+      COMPONENT ${component}
       FILES_MATCHING
       PATTERN "*.hpp"
       PATTERN internal EXCLUDE)

@@ -45,7 +45,7 @@ struct Surroundings {
 class VariableReader;
 
 /// `parse_config` has two parts. The first reads rank, size, job and rendezvous from one of several
-/// sets of variables (docs/reference/environment.md, "Who is believed").
+/// sets of variables (docs/reference/environment.md, "Which variables decide").
 void read_job(const VariableReader& read, const Surroundings& ask, Config& config);
 /// The second reads everything else: `HVD_*`, and `HOROVOD_*` where it means the same.
 void read_settings(const VariableReader& read, Config& config);

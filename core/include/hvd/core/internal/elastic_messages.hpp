@@ -1,5 +1,5 @@
-// Declares the messages between hvdrun and a worker of an elastic job. docs/internals/elastic.md
-// describes the protocol.
+// Declares the messages between hvdrun and a worker of an elastic job.
+// docs/internals/elastic_worker.md describes the protocol.
 //
 // Each message is one packet on the Unix SEQPACKET socket whose descriptor hvdrun gives to the
 // worker in HVD_ELASTIC_FD. The socket of a worker exists as long as its process, and orders the

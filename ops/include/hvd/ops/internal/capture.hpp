@@ -1,4 +1,4 @@
-// Declares what the rooms above ops have to know about captures of CUDA graphs, without CUDA's
+// Declares what the components above ops have to know about captures of CUDA graphs, without CUDA's
 // headers. In a build without NCCL nothing is ever captured (nccl/no_nccl.cpp).
 #pragma once
 
