@@ -135,9 +135,20 @@ struct Context::Impl {
   std::map<std::pair<std::int32_t, std::string_view>, std::uint64_t> unnamed;  // by set and kind
   std::uint64_t joins = 0;                                                     // completed
 
-  std::string next_name(std::int32_t process_set, std::string_view kind) {
+  /// Calls `submit` with the name of the next unnamed call, and returns what it returns. If it
+  /// throws, the call takes no name. Otherwise the later unnamed calls of this rank would no longer
+  /// match those of ranks that did not make it.
+  template <class Submit>
+  auto with_next_name(std::int32_t process_set, std::string_view kind, const Submit& submit) {
     const std::lock_guard lock(unnamed_mutex);
-    return fmt::format("{}.unnamed.{}.{}", kind, joins, unnamed[{process_set, kind}]++);
+    std::uint64_t& number = unnamed[{process_set, kind}];
+    auto result = submit(fmt::format("{}.unnamed.{}.{}", kind, joins, number));
+    ++number;
+    return result;
+  }
+
+  std::string next_name(std::int32_t process_set, std::string_view kind) {
+    return with_next_name(process_set, kind, [](std::string name) { return name; });
   }
 
   /// The loop calls it at the end of a join, which comes at the same point in the order of
@@ -159,8 +170,7 @@ struct Context::Impl {
     coordinator->require_backend(request);
   }
 
-  /// A refused call takes no name. Otherwise the later unnamed calls of this rank would no longer
-  /// match those of ranks that did not make it.
+  /// Checks first, since a refused call takes no name.
   void complete(Submission& submission) {
     check(submission);
     Request& request = submission.request;
@@ -269,14 +279,17 @@ std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std
     }
     impl_->check(submission);
   }
-  if (group.empty()) group = impl_->next_name(set, "group");
-  for (std::size_t i = 0; i < submissions.size(); ++i) {
-    Request& request = submissions[i].request;
-    if (request.name.empty()) request.name = fmt::format("{}/{}", group, i);
-    request.group = group;
-    request.group_size = static_cast<std::int32_t>(submissions.size());
-  }
-  return impl_->coordinator->submit_all(std::move(submissions));
+  const auto submit = [&](const std::string& name) {
+    for (std::size_t i = 0; i < submissions.size(); ++i) {
+      Request& request = submissions[i].request;
+      if (request.name.empty()) request.name = fmt::format("{}/{}", name, i);
+      request.group = name;
+      request.group_size = static_cast<std::int32_t>(submissions.size());
+    }
+    return impl_->coordinator->submit_all(std::move(submissions));
+  };
+  // The table may still refuse the group, for the name of a member.
+  return group.empty() ? impl_->with_next_name(set, "group", submit) : submit(group);
 }
 
 bool Context::stop_requested() {
