@@ -123,6 +123,7 @@ struct Context::Impl {
   /// Something on which the ranks agree as soon as one of them wants it.
   struct Agreement {
     std::string_view name;
+    std::mutex mutex{};  ///< of what follows
     bool agreed = false;
     bool wanted = false;             ///< by this rank, at its last vote
     std::shared_ptr<float> votes{};  ///< becomes positive if any rank wants it
@@ -198,6 +199,7 @@ struct Context::Impl {
 
   /// Returns the result of the last call's vote, and votes where nothing is agreed yet.
   [[nodiscard]] bool agree(Agreement& on, bool wanted) {
+    const std::lock_guard lock(on.mutex);
     if (on.vote.valid()) count_votes(on);
     if (on.agreed) return true;
     on.wanted = wanted;
@@ -306,11 +308,12 @@ int Context::join(bool average_over_contributors) {
   request.kind = OpKind::join;
   request.over_contributors = average_over_contributors;
   const auto last = static_cast<int>(impl_->run_control(std::move(request)));
+  const std::scoped_lock lock(impl_->stop.mutex, impl_->change.mutex);
   // Ranks that joined early do not know the results of the others' last votes. So all vote again.
   // In an elastic job a rank that was asked to stop may only want to leave.
-  const bool is_elastic = config().interrupt_fd >= 0;
-  impl_->stop.wanted =
-      is_elastic ? impl_->stop.wanted : impl_->stop.agreed || detail::process_was_asked_to_stop();
+  if (config().interrupt_fd < 0) {
+    impl_->stop.wanted = impl_->stop.agreed || detail::process_was_asked_to_stop();
+  }
   for (Impl::Agreement* const on : {&impl_->stop, &impl_->change}) {
     if (on->vote.valid()) impl_->count_votes(*on);
     impl_->vote(*on);
