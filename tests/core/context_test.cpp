@@ -340,6 +340,17 @@ TEST(Context, OneRankIsEnoughToAgreeOnAChange) {
   });
 }
 
+TEST(Context, SeveralThreadsMayAskWhetherToStop) {
+  expect_run(2, [](Context& context) {
+    const auto ask = [&context] {
+      for (int i = 0; i < 200; ++i) EXPECT_FALSE(context.stop_requested());
+    };
+    auto other = std::async(std::launch::async, ask);
+    ask();
+    other.get();
+  });
+}
+
 /// Returns how many collectives a frozen step sends that reduces four gradients and, as optimizers
 /// do, a message in f32, and then asks whether to stop.
 std::uint64_t collectives_of_a_step(Context& context, DType dtype) {

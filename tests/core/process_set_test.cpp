@@ -302,6 +302,21 @@ TEST_P(EveryAt, GroupsOfDifferentSizeAreAMismatchOnEveryRank) {
   });
 }
 
+TEST_P(EveryAt, ARefusedUnnamedGroupTakesNoNumber) {
+  const int size = GetParam();
+  expect_run(size, [&](Context& context) {
+    if (context.rank() == 0) {
+      std::vector<float> a(2, 1.0F);
+      const std::vector<AllreduceItem> twice{{&a[0], &a[0], 1, DType::f32, "a"},
+                                             {&a[1], &a[1], 1, DType::f32, "a"}};
+      const Error error = error_of(
+          [&] { static_cast<void>(grouped_allreduce_async(twice, {.context = &context})); });
+      EXPECT_EQ(error.code(), Errc::duplicate_name);
+    }
+    EXPECT_TRUE(group_of(context, 2, size, "").empty());
+  });
+}
+
 TEST_P(EveryAt, AGroupIsPendingOnceAtATime) {
   const int size = GetParam();
   if (size == 1) GTEST_SKIP() << "needs a rank that waits for another";

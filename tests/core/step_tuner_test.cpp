@@ -117,6 +117,14 @@ TEST_F(StepTunerTest, EndsWithTheSizesOfTheShortestCycles) {
             0U)
       << tuner_.summary();
   EXPECT_FALSE(run(epoch, 100));
+
+  tuner_.frozen(plan_of(50 << 20), epoch += 2);
+  EXPECT_TRUE(tuner_.finished()) << "a schedule that moves less changes nothing";
+  tuner_.frozen(plan_of(100 << 20), epoch += 2);
+  EXPECT_TRUE(tuner_.finished());
+  tuner_.frozen(plan_of(200 << 20), epoch += 2);
+  EXPECT_FALSE(tuner_.finished()) << "a schedule that moves more starts a new search";
+  EXPECT_TRUE(run(epoch, 20));
 }
 
 /// A named pipe in place of a log, which makes its writer wait when it is full.

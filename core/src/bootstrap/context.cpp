@@ -123,6 +123,7 @@ struct Context::Impl {
   /// Something on which the ranks agree as soon as one of them wants it.
   struct Agreement {
     std::string_view name;
+    std::mutex mutex{};  ///< of what follows
     bool agreed = false;
     bool wanted = false;             ///< by this rank, at its last vote
     std::shared_ptr<float> votes{};  ///< becomes positive if any rank wants it
@@ -135,9 +136,20 @@ struct Context::Impl {
   std::map<std::pair<std::int32_t, std::string_view>, std::uint64_t> unnamed;  // by set and kind
   std::uint64_t joins = 0;                                                     // completed
 
-  std::string next_name(std::int32_t process_set, std::string_view kind) {
+  /// Calls `submit` with the name of the next unnamed call, and returns what it returns. If it
+  /// throws, the call takes no name. Otherwise the later unnamed calls of this rank would no longer
+  /// match those of ranks that did not make it.
+  template <class Submit>
+  auto with_next_name(std::int32_t process_set, std::string_view kind, const Submit& submit) {
     const std::lock_guard lock(unnamed_mutex);
-    return fmt::format("{}.unnamed.{}.{}", kind, joins, unnamed[{process_set, kind}]++);
+    std::uint64_t& number = unnamed[{process_set, kind}];
+    auto result = submit(fmt::format("{}.unnamed.{}.{}", kind, joins, number));
+    ++number;
+    return result;
+  }
+
+  std::string next_name(std::int32_t process_set, std::string_view kind) {
+    return with_next_name(process_set, kind, [](std::string name) { return name; });
   }
 
   /// The loop calls it at the end of a join, which comes at the same point in the order of
@@ -159,8 +171,7 @@ struct Context::Impl {
     coordinator->require_backend(request);
   }
 
-  /// A refused call takes no name. Otherwise the later unnamed calls of this rank would no longer
-  /// match those of ranks that did not make it.
+  /// Checks first, since a refused call takes no name.
   void complete(Submission& submission) {
     check(submission);
     Request& request = submission.request;
@@ -188,6 +199,7 @@ struct Context::Impl {
 
   /// Returns the result of the last call's vote, and votes where nothing is agreed yet.
   [[nodiscard]] bool agree(Agreement& on, bool wanted) {
+    const std::lock_guard lock(on.mutex);
     if (on.vote.valid()) count_votes(on);
     if (on.agreed) return true;
     on.wanted = wanted;
@@ -269,14 +281,17 @@ std::vector<Work> Context::submit_group(std::vector<Submission> submissions, std
     }
     impl_->check(submission);
   }
-  if (group.empty()) group = impl_->next_name(set, "group");
-  for (std::size_t i = 0; i < submissions.size(); ++i) {
-    Request& request = submissions[i].request;
-    if (request.name.empty()) request.name = fmt::format("{}/{}", group, i);
-    request.group = group;
-    request.group_size = static_cast<std::int32_t>(submissions.size());
-  }
-  return impl_->coordinator->submit_all(std::move(submissions));
+  const auto submit = [&](const std::string& name) {
+    for (std::size_t i = 0; i < submissions.size(); ++i) {
+      Request& request = submissions[i].request;
+      if (request.name.empty()) request.name = fmt::format("{}/{}", name, i);
+      request.group = name;
+      request.group_size = static_cast<std::int32_t>(submissions.size());
+    }
+    return impl_->coordinator->submit_all(std::move(submissions));
+  };
+  // The table may still refuse the group, for the name of a member.
+  return group.empty() ? impl_->with_next_name(set, "group", submit) : submit(group);
 }
 
 bool Context::stop_requested() {
@@ -293,11 +308,12 @@ int Context::join(bool average_over_contributors) {
   request.kind = OpKind::join;
   request.over_contributors = average_over_contributors;
   const auto last = static_cast<int>(impl_->run_control(std::move(request)));
+  const std::scoped_lock lock(impl_->stop.mutex, impl_->change.mutex);
   // Ranks that joined early do not know the results of the others' last votes. So all vote again.
   // In an elastic job a rank that was asked to stop may only want to leave.
-  const bool is_elastic = config().interrupt_fd >= 0;
-  impl_->stop.wanted =
-      is_elastic ? impl_->stop.wanted : impl_->stop.agreed || detail::process_was_asked_to_stop();
+  if (config().interrupt_fd < 0) {
+    impl_->stop.wanted = impl_->stop.agreed || detail::process_was_asked_to_stop();
+  }
   for (Impl::Agreement* const on : {&impl_->stop, &impl_->change}) {
     if (on->vote.valid()) impl_->count_votes(*on);
     impl_->vote(*on);

@@ -85,12 +85,10 @@ bool CollectiveRunner::supports(const Request& request) const noexcept {
   }
 }
 
-Backend& CollectiveRunner::backend_for(const Request& request, const Group& group) const {
+Backend* CollectiveRunner::backend_for(const Request& request, const Group& group) const noexcept {
   const std::size_t index = index_for(request);
-  if (index == backends_.size()) {
-    throw Error(Errc::internal, fmt::format("no backend runs '{}'", request.name));
-  }
-  return group.subsets.empty() ? *backends_[index] : *group.subsets[index];
+  if (index == backends_.size()) return nullptr;
+  return (group.subsets.empty() ? backends_ : group.subsets)[index].get();
 }
 
 void CollectiveRunner::abort() noexcept {
@@ -144,8 +142,12 @@ CollectiveRunner::Ran CollectiveRunner::run(const LocalBatch& batch, Clock::time
     return {nullptr, now, {}};
   }
   const Group& group = group_of(batch, deadline);
-  Backend& backend =
-      announced_to_ != nullptr ? *announced_to_ : backend_for(first_of(batch), group);
+  Backend* const chosen =
+      announced_to_ != nullptr ? announced_to_ : backend_for(first_of(batch), group);
+  if (chosen == nullptr) {
+    throw Error(Errc::internal, fmt::format("no backend runs '{}'", first_of(batch).name));
+  }
+  Backend& backend = *chosen;
   observer_.dequeued(batch, now);
   Clock::time_point began = now;
   allocate_results(batch, group);  // before the wait for data, which thus covers this memory too
@@ -289,17 +291,11 @@ AllreduceCall CollectiveRunner::allreduce_call(const LocalBatch& batch, CallObse
           batch.contributors, observer,       first.f32_memory};
 }
 
-Backend* CollectiveRunner::backend_for_announcement(const LocalBatch& batch) const noexcept {
-  if (batch.kind != OpKind::allreduce || waits_for_data(batch)) return nullptr;
-  const auto at = groups_.find(batch.process_set);
-  const std::size_t index = index_for(first_of(batch));
-  if (at == groups_.end() || index == backends_.size()) return nullptr;
-  const Group& group = at->second;
-  return group.subsets.empty() ? backends_[index].get() : group.subsets[index].get();
-}
-
 void CollectiveRunner::announce(const LocalBatch& batch) {
-  Backend* const backend = backend_for_announcement(batch);
+  if (batch.kind != OpKind::allreduce || waits_for_data(batch)) return;
+  const auto group = groups_.find(batch.process_set);
+  if (group == groups_.end()) return;
+  Backend* const backend = backend_for(first_of(batch), group->second);
   if (backend == nullptr) return;
   backend->announce(allreduce_call(batch, nullptr), batch.sequence);
   announced_to_ = backend;

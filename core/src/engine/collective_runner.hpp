@@ -56,11 +56,10 @@ class CollectiveRunner {
 
   [[nodiscard]] static bool runs_alone(const LocalBatch& batch) noexcept;
   [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
-  [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
+  /// Returns the group's backend for a request, or null when none supports it.
+  [[nodiscard]] Backend* backend_for(const Request& request, const Group& group) const noexcept;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
   void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
-  /// Returns the backend of a batch that can be announced, otherwise null.
-  [[nodiscard]] Backend* backend_for_announcement(const LocalBatch& batch) const noexcept;
   [[nodiscard]] AllreduceCall allreduce_call(const LocalBatch& batch, CallObserver* observer);
   [[nodiscard]] std::span<const TensorSlice> slices(const LocalBatch& batch);
   [[nodiscard]] const Group& group_of(const LocalBatch& batch, Deadline deadline);

@@ -283,14 +283,12 @@ void Coordinator::shutdown() {
     throw Error(Errc::timeout, Fault{-1, "", "not every rank has shut down", "shutdown", "",
                                      session_.config().shutdown_timeout});
   }
-  lock.unlock();
-  executor_->join();
-  lock.lock();
   const bool agreed = end_ == End::shut_down;
-  const std::exception_ptr error = end_error();
   lock.unlock();
+  executor_->join();  // until then the last collectives may fail
   if (channel_ && agreed) await_delivery(deadline);
-  if (error) std::rethrow_exception(error);
+  lock.lock();
+  if (const std::exception_ptr error = end_error()) std::rethrow_exception(error);
 }
 
 /// Waits until the ranks below this one have been told that all have shut down, because the message
@@ -304,13 +302,10 @@ void Coordinator::await_delivery(Deadline deadline) {
     if (delivered) ended_.notify_all();
   };
   HeartbeatTimer timer(session_.loop(), kDeliveryInterval, look);
-  bool waits = false;
   session_.loop().run_sync([&] {
     look();
-    waits = !delivered;
-    if (waits) timer.start();
+    timer.start();
   });
-  if (!waits) return;
   const Config& config = session_.config();
   deadline = std::min(deadline, Clock::now() + std::max(config.host_timeout, config.peer_timeout));
   std::unique_lock lock(end_mutex_);
@@ -537,23 +532,21 @@ Fault Coordinator::describe(const Verdict& verdict) const {
 void Coordinator::aborted(const Abort& message) {
   const Error error(message.code, message.fault);
   log(LogLevel::info, rank_, error.what());
+  // torchrun and the launcher hear of it before the program does, because the program may then exit
+  // at once.
   write_error_file(session_.config().error_file, error.what());
-  // The launcher hears of it before the program does, because the program may then exit at once.
   if (reports_ && message.fault.rank != rank_) {
     reports_->ended(message.fault.rank, has_left(message.code, message.fault.cause));
   }
-  {
-    const std::lock_guard lock(end_mutex_);
-    error_ = std::make_exception_ptr(error);
-  }
-  table_.close(error_);
+  const auto thrown = std::make_exception_ptr(error);
+  table_.close(thrown);
   session_.network().abort();
-  executor_->stop();  // `stopped` then fails the pending operations
-  end(End::failed);
+  end(End::failed, thrown);
+  executor_->stop();
 }
 
 void Coordinator::shutdown_acknowledged() {
-  end(End::shut_down);  // first, because `stopped` asks for `end_error`
+  end(End::shut_down);
   executor_->drain();
 }
 
@@ -574,10 +567,12 @@ std::exception_ptr Coordinator::end_error() const {
   return end_ == End::shut_down ? backend_error_ : error_;
 }
 
-void Coordinator::end(End how) {
+/// Comes before the end of the executor, because `stopped` asks for `end_error`.
+void Coordinator::end(End how, std::exception_ptr error) {
   if (reports_) reports_->ended();
   const std::lock_guard lock(end_mutex_);
   end_ = how;
+  error_ = std::move(error);
   ended_.notify_all();
 }
 

@@ -107,7 +107,7 @@ class Coordinator : private ControlChannel::Listener,
   void want_thaw();
   void tune();
   void on_tick();
-  void end(End how);
+  void end(End how, std::exception_ptr error = nullptr);
   [[nodiscard]] std::exception_ptr end_error() const;
   void await_delivery(Deadline deadline);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);

@@ -74,7 +74,7 @@ bool Executor::supports(const Request& request) {
   const std::uint64_t kind = kind_of(request);
   if (supported_.load(std::memory_order_relaxed) == kind) return true;
   const std::lock_guard lock(mutex_);
-  if (over_ || !runner_->supports(request)) return false;
+  if (state_ == State::over || !runner_->supports(request)) return false;
   supported_.store(kind, std::memory_order_relaxed);
   return true;
 }
@@ -114,9 +114,9 @@ void Executor::drain() {
 
 void Executor::stop() noexcept {
   const std::lock_guard lock(mutex_);
+  if (state_ == State::over) return;
   state_ = State::stopped;
   idle_.notify_one();
-  if (over_) return;
   runner_->abort();
   if (ready_fence_) ready_fence_->abort();
 }
@@ -129,7 +129,7 @@ void Executor::join() {
 }
 
 bool Executor::can_run() const {
-  return state_ != State::stopped && !over_ && !failed_ && !running_ && async_.size() < kMaxAsync &&
+  return state_ < State::stopped && !failed_ && !running_ && async_.size() < kMaxAsync &&
          (!queue_.empty() || table_.turn_ready());
 }
 
@@ -390,7 +390,7 @@ void Executor::thread_main() {
   idle_.wait(lock, [this] { return !running_ && !polling_; });
   while (!async_.empty()) poll_first(lock);  // these end soon, because their backends are aborted
   queue_.clear();
-  over_ = true;
+  state_ = State::over;
   lock.unlock();
   listener_.stopped();
   wake_waiting();
@@ -402,7 +402,7 @@ void Executor::drive(const WorkState& work, WorkProgress goal, Clock::time_point
   auto sleep = Clock::duration(kFirstWakeUp);
   auto now = began;  // read again whenever this thread has waited
   auto yield_until = began + kYield;
-  while (!work.reached(goal) && !over_) {
+  while (!work.reached(goal) && state_ != State::over) {
     if (driver_can_run()) {
       now = run_next(lock, now);
       yield_until = now + kYield;
@@ -421,17 +421,17 @@ void Executor::drive(const WorkState& work, WorkProgress goal, Clock::time_point
       continue;
     }
     const auto woken = [&] {
-      return work.reached(goal) || over_ || driver_can_run() || can_poll();
+      return work.reached(goal) || state_ == State::over || driver_can_run() || can_poll();
     };
     const bool came = waiting_.wait_for(lock, sleep, woken);
     now = Clock::now();
     if (came) continue;
     sleep = std::min<Clock::duration>(2 * sleep, kLastWakeUp);
-    if (running_ || over_ || state_ != State::running) continue;
+    if (running_ || state_ != State::running) continue;
     listener_.nothing_runs();
   }
   --drivers_;
-  if (!over_) listener_.waited(began, now);
+  if (state_ != State::over) listener_.waited(began, now);
   // The executor thread takes over the batches that this thread no longer runs or polls.
   if (can_run() || can_poll()) idle_.notify_one();
 }

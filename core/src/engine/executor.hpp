@@ -92,7 +92,8 @@ class Executor final : public WorkDriver {
   }
 
  private:
-  enum class State { running, draining, stopped };
+  /// `over`: the executor thread has ended.
+  enum class State { running, draining, stopped, over };
   using Lock = std::unique_lock<std::mutex>;
   struct AsyncBatch {
     LocalBatch batch;
@@ -138,7 +139,6 @@ class Executor final : public WorkDriver {
   std::deque<AsyncBatch> async_;  // in the order in which they complete
   bool polling_ = false;          // a thread polls the first of `async_`
   bool failed_ = false;           // a backend failed
-  bool over_ = false;             // the executor thread has ended
   int drivers_ = 0;               // threads in `drive`
   std::thread thread_;
 };

@@ -56,7 +56,7 @@ void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
   const std::lock_guard lock(mutex_);
   epoch_.reset();
   const std::size_t bytes = bytes_of(plan);
-  if (search_.finished() || bytes < cycle_bytes_) return;
+  if (bytes < cycle_bytes_) return;
   if (bytes > cycle_bytes_) {
     // The current sizes may differ from the start of this search. That does no harm, because the
     // first trial of a search does not count.
@@ -64,6 +64,7 @@ void StepTuner::frozen(const FrozenSchedule& plan, std::uint32_t epoch) {
     seconds_.clear();
     cycle_bytes_ = bytes;
   }
+  if (search_.finished()) return;
   epoch_ = epoch;
   since_.reset();
   warm_up_ = kWarmUp;

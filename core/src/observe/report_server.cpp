@@ -27,24 +27,21 @@ struct ReportServer::Impl : std::enable_shared_from_this<Impl> {
   void listen() {
     socket.async_wait(Descriptor::wait_read,
                       [self = shared_from_this()](const boost::system::error_code& error) {
-                        if (!error && self->report && self->answer()) self->listen();
+                        if (!error && self->report) self->answer();
                       });
   }
 
-  /// Returns false when the other side is gone.
-  [[nodiscard]] bool answer() {
+  void answer() {
     char question = 0;
     const ssize_t got = ::recv(socket.native_handle(), &question, 1, MSG_DONTWAIT);
-    if (got < 0) return errno == EAGAIN || errno == EINTR;
-    if (got == 0) return false;
-    const Bytes bytes = encode(report());
-    return ::send(socket.native_handle(), bytes.data(), bytes.size(),
-                  MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
-           errno == EAGAIN || errno == EINTR;
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;  // nobody asks any more
+    listen();  // before the report, which may throw
+    if (got > 0) send(encode(report()));
   }
 
-  void tell(const RankNote& note) {
-    const Bytes bytes = encode(note);
+  void tell(const RankNote& note) { send(encode(note)); }
+
+  void send(const Bytes& bytes) {
     (void)::send(socket.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <new>
 #include <random>
 
 #include <fcntl.h>
@@ -132,6 +133,19 @@ TEST_F(ReportServerTest, AnswersWhenAskedAndNotBefore) {
     ask();
     EXPECT_EQ(decode_rank_report(answer()).steps, i);
   }
+}
+
+TEST_F(ReportServerTest, AnswersAgainAfterAReportThatFailed) {
+  std::atomic<int> calls{0};
+  const auto server = ReportServer::on(loop_, rank_.get(), [&calls] {
+    if (++calls == 1) throw std::bad_alloc();
+    return full_report();
+  });
+  ASSERT_NE(server, nullptr);
+  ask();
+  ask();
+  EXPECT_EQ(decode_rank_report(answer()).rank, 2);
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(RankNoteTest, ComesBackAsSentAndNothingElseIsOne) {
