@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/resource.h>
+
 #include <hvd/elastic.hpp>
 #include <hvd/ops/internal/context_follower.hpp>
 
@@ -128,6 +130,13 @@ void act(const Plan& plan) {
     if (plan.has("die")) ::raise(SIGKILL);
     work.wait();
     throw std::runtime_error("a collective without one of its ranks succeeded");
+  }
+  if (plan.anyone_has("lack_memory")) {
+    const std::vector<float> values(std::size_t{1} << 24, 1.0F);
+    constexpr rlimit kNone{0, 0};
+    if (plan.has("lack_memory")) check(::setrlimit(RLIMIT_AS, &kNone) == 0, "limit");
+    static_cast<void>(hvd::allgather(std::span(values)));
+    throw std::runtime_error("a collective of a rank without memory succeeded");
   }
   if (plan.has("stop")) ::raise(SIGSTOP);
   if (plan.has("terminate")) ::raise(SIGTERM);

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
 #include <unistd.h>
 
 #include "elastic_job.hpp"
@@ -210,6 +211,21 @@ TEST(Elastic, AnotherExceptionEndsTheProcessAndTheOthersGoOn) {
   const ProcessResult result = job.end(1);
   EXPECT_EQ(result.exit_code(), 4);
   EXPECT_THAT(result.out, HasSubstr("threw planned"));
+  for (const int worker : {0, 2}) expect_blame(job.waits(worker), 1, 1, true);
+  job.form({0, 2});
+  expect_finished(job, 0, rank_in(2, 0, 2), "finished");
+  expect_finished(job, 2, rank_in(2, 1, 2), "finished");
+}
+
+TEST(Elastic, ALackOfMemoryEndsTheProcessAndTheOthersGoOn) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers end a process that lacks memory";
+  ElasticJob job = job_of({"until=2", "1@1=lack_memory"});
+  job.start(3);
+  job.all_wait({0, 1, 2});
+  job.form({0, 1, 2});
+  const ProcessResult result = job.end(1);
+  EXPECT_EQ(result.exit_code(), 4);
+  EXPECT_THAT(result.out, HasSubstr("out of memory"));
   for (const int worker : {0, 2}) expect_blame(job.waits(worker), 1, 1, true);
   job.form({0, 2});
   expect_finished(job, 0, rank_in(2, 0, 2), "finished");

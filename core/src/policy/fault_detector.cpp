@@ -14,7 +14,8 @@ constexpr std::string_view kSilent = "silent for";  // the cause of a verdict of
 }  // namespace
 
 bool has_left(Errc code, std::string_view cause) noexcept {
-  return code == Errc::aborted || (code == Errc::peer_lost && !cause.starts_with(kSilent));
+  return code == Errc::aborted || code == Errc::resource ||
+         (code == Errc::peer_lost && !cause.starts_with(kSilent));
 }
 
 FaultDetector::FaultDetector(const Settings& settings, Clock::time_point now)

@@ -29,7 +29,8 @@ struct Verdict {
 };
 
 /// Tells from the code and the cause of a verdict whether the culprit has left the job, by a crash,
-/// an exit or `abort`. A silent culprit has not: it may be frozen or out of reach.
+/// an exit, `abort` or for lack of a resource. A silent culprit has not: it may be frozen or out of
+/// reach.
 [[nodiscard]] bool has_left(Errc code, std::string_view cause) noexcept;
 
 class FaultDetector {

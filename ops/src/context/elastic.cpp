@@ -24,10 +24,13 @@ std::atomic<std::uint32_t> current_generation{0};
 /// std::exception, so that handlers of errors do not catch it.
 struct GenerationEnds {};
 
-/// Tells whether the other ranks may go on in another generation after such an error.
-bool ends_generation(Errc code) noexcept {
+/// Tells whether this rank, `rank`, may go on in another generation after such an error. A resource
+/// that another rank lacks ends only that rank; of a file that cannot be written no rank is named.
+bool ends_generation(const Error& error, int rank) noexcept {
+  const Errc code = error.code();
+  const int culprit = error.fault().rank;
   return code == Errc::peer_lost || code == Errc::aborted || code == Errc::timeout ||
-         code == Errc::shut_down;
+         code == Errc::shut_down || (code == Errc::resource && culprit >= 0 && culprit != rank);
 }
 
 /// Holds the default context of one generation.
@@ -83,7 +86,7 @@ class ElasticRun {
         if (is_initialized()) context().shutdown();
         if (finished) return true;
       } catch (const Error& error) {
-        if (!ends_generation(error.code())) throw;
+        if (!ends_generation(error, config->rank)) throw;
         log(LogLevel::info, config->rank,
             fmt::format("generation {} has ended: {}", config->epoch, error.what()));
         reason = error;
