@@ -133,19 +133,6 @@ AlgorithmTable HierarchicalBackend::default_table() {
   return AlgorithmTable(Algorithm::leaders).from(kLeadersBelow, Algorithm::lanes, kSegment);
 }
 
-/// Runs `body`, or throws the error of an earlier call: when one of the two backends has failed,
-/// the other is not used any more either.
-template <class Body>
-void HierarchicalBackend::guard(Body body) {
-  if (*first_error_) std::rethrow_exception(*first_error_);
-  try {
-    body();
-  } catch (...) {
-    *first_error_ = std::current_exception();
-    throw;
-  }
-}
-
 bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
                                    ReduceOp op) const noexcept {
   // `host_` supports less: it cannot average booleans. That does not matter, because `flat_` alone
@@ -186,7 +173,6 @@ void HierarchicalBackend::barrier(Deadline deadline) {
 
 std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
                                                      Deadline deadline) {
-  if (*first_error_) std::rethrow_exception(*first_error_);
   HierarchyOptions options{.rank = rank_in_subset(ranks, options_.rank, size()),
                            .host_of = hosts_among(options_.host_of, ranks),
                            .overlaps = options_.overlaps,
@@ -197,21 +183,21 @@ std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
     if (std::binary_search(ranks.begin(), ranks.end(), rank)) here.push_back(local);
   }
   const auto hosts = 1 + *std::max_element(options.host_of.begin(), options.host_of.end());
-  std::unique_ptr<Backend> flat;
-  std::unique_ptr<Backend> host;
+  std::unique_ptr<HierarchicalBackend> made;
   guard([&] {
+    std::unique_ptr<Backend> flat;
+    std::unique_ptr<Backend> host;
     if (host_ && hosts == 1) {
       flat = host_->subset(here, deadline);
     } else {
       flat = flat_->subset(ranks, deadline);
       if (host_ && hosts < std::ssize(ranks)) host = host_->subset(here, deadline);
     }
+    made =
+        std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(options));
   });
-  auto made =
-      std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(options));
   made->table_ = table_;
   made->whole_ = whole_;
-  made->first_error_ = first_error_;
   return made;
 }
 

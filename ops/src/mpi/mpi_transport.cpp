@@ -155,12 +155,11 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiUse> use, std::shared_ptr<const Mp
 
 void MpiTransport::exchange(const Outgoing& out, const Incoming& in, Deadline deadline) {
   try {
-    failure_.guard([&] {
-      Watch watch(deadline, aborted_, "exchange", "MPI");
+    use_->guard([&] {
+      Watch watch(deadline, use_->abort_flag(), "exchange", "MPI");
       move(out, in, watch);
     });
   } catch (...) {
-    use_->mark_failed();
     // MPI may still write to this memory, so it is never freed.
     static_cast<void>(slots_.release());
     throw;
@@ -180,13 +179,6 @@ void MpiTransport::move(const Outgoing& out, const Incoming& in, Watch& watch) {
     if (!concerns_peer(error)) throw;
     throw about_peer(error, receiving.done() ? out.peer : in.peer);
   }
-}
-
-void MpiTransport::abort() noexcept {
-  use_->mark_failed();  // also when nothing is under way, since MPI_Finalize would wait for lost
-                        // ranks
-  failure_.abort();
-  aborted_.store(true, std::memory_order_release);
 }
 
 }  // namespace hvd::detail

@@ -61,17 +61,13 @@ bool RingBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op)
   return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
 
-void RingBackend::check() const {
-  if (shared_->aborted.load(std::memory_order_relaxed)) throw Error(Errc::aborted, "aborted");
-}
-
 void RingBackend::abort() noexcept {
-  shared_->aborted.store(true, std::memory_order_relaxed);
+  shared_->failure.abort();
   transport_->abort();
 }
 
 std::unique_ptr<Backend> RingBackend::subset(std::span<const int> ranks, Deadline) {
-  check();
+  shared_->failure.check();
   auto view = std::make_unique<RankView>(*transport_, std::vector<int>(ranks.begin(), ranks.end()));
   std::vector<int> host_of;
   for (const int rank : ranks) host_of.push_back(host_of_[static_cast<std::size_t>(rank)]);
@@ -88,7 +84,7 @@ void RingBackend::run(const Reduction& job, Deadline deadline) {
 }
 
 void RingBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   if (call.tensors.size() == 1) return reduce_together(call, deadline);
   // The size alone decides, so that every rank does the same.
   std::vector<TensorSlice> small;
@@ -134,7 +130,7 @@ void RingBackend::reduce_together(const AllreduceCall& call, Deadline deadline) 
 }
 
 void RingBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   const ScatterBlocks blocks(call.tensors, size());
   if (blocks.total() == 0) return;
   const Accumulator accumulator(Arithmetic::of(call, size()));
@@ -159,14 +155,14 @@ Staging RingBackend::staging() {
 }
 
 void RingBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   staged_allgather(call, transport_->rank(), size(), staging(), [&](auto* data, auto bounds) {
     ring_all_gather(*transport_, block_plan_, data, bounds, 1, deadline);
   });
 }
 
 void RingBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   const int root = order_.positions[static_cast<std::size_t>(call.root)];
   staged_broadcast(call, transport_->rank(), staging(), [&](std::byte* data, std::size_t size) {
     broadcast_bytes(around(), data, size, root, deadline);
@@ -174,12 +170,12 @@ void RingBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
 }
 
 void RingBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   pairwise_all_to_all(*transport_, call, deadline);
 }
 
 void RingBackend::barrier(Deadline deadline) {
-  check();
+  shared_->failure.check();
   dissemination_barrier(around(), deadline);
 }
 
