@@ -91,12 +91,11 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {
       memory_->placement.write(*group_);
       group_->prepare(sequence, memory_->placement.detail(copied_ahead_));
     }
-    prepared_ = true;
   });
 }
 
 void HostBackend::retract() noexcept {
-  if (std::exchange(prepared_, false)) group_->drop_prepared();
+  group_->drop_prepared();
   memory_->exposure.end();
   copied_ahead_ = 0;
 }
@@ -108,16 +107,15 @@ void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
     const std::int64_t total = total_count(call.tensors);
     if (total == 0) return;
     if (size() == 1) return reduce_alone(call);
-    bool prepared = std::exchange(prepared_, false);
     if (is_small(call, total)) {
-      if (!prepared) write_small(*group_, call, total);
+      if (!group_->is_fenced()) write_small(*group_, call, total);
       return small_allreduce(*group_, call, total, memory_->scratch, deadline);
     }
     AllreduceCall part = call;
     for (std::size_t begin = 0; begin < call.tensors.size(); begin += ArenaPlacement::kMost) {
       part.tensors =
           call.tensors.subspan(begin, std::min(ArenaPlacement::kMost, call.tensors.size() - begin));
-      reduce_large(part, std::exchange(prepared, false), deadline);
+      reduce_large(part, deadline);
     }
     group_->wake_others();
   });
@@ -135,26 +133,27 @@ StagedAllreduce HostBackend::stage(const AllreduceCall& call, std::span<const Te
           memory_->scratch, call.observer, deadline};
 }
 
-void HostBackend::reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline) {
+void HostBackend::reduce_large(const AllreduceCall& call, Deadline deadline) {
   const HostArithmetic arithmetic(Arithmetic::of(call, size()));
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
   // Members that sleep at the fence are woken before this rank does its part.
   group_->wake_others();
   ArenaPlacement& placement = memory_->placement;
-  if (!prepared) locate(call);
+  const bool fenced = group_->is_fenced();
+  if (!fenced) locate(call);
   const std::uint64_t name = name_of(1, call, total);
   // Without a tensor in this arena all tensors are staged, whatever the other ranks publish.
   if (placement.none_in_arena()) {
     StagedAllreduce staged = stage(call, call.tensors, deadline);
     const std::uint64_t copied = staged.begin(std::exchange(copied_ahead_, 0) != 0);
-    if (!prepared) placement.write(*group_);
+    if (!fenced) placement.write(*group_);
     group_->publish(name, placement.detail(copied));
     placement.await_others(*group_, call.tensors, name, deadline);
     return staged.run();
   }
   memory_->exposure.begin();
-  if (!prepared) placement.write(*group_);
+  if (!fenced) placement.write(*group_);
   group_->publish(name, placement.detail(0));
   placement.await_others(*group_, call.tensors, name, deadline);
   const bool direct = placement.direct().list.size() > 0;

@@ -66,14 +66,12 @@ class HostBackend final : public Backend {
   /// Returns a staged allreduce of `tensors`, which are some or all of those of `call`.
   [[nodiscard]] StagedAllreduce stage(const AllreduceCall& call,
                                       std::span<const TensorSlice> tensors, Deadline deadline);
-  /// `prepared` says that `announce` has written this rank's first message already.
-  void reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline);
+  void reduce_large(const AllreduceCall& call, Deadline deadline);
 
   std::shared_ptr<HostMemory> memory_;
   std::shared_ptr<HostGroup> group_;
   std::vector<int> ranks_;          ///< in the context
-  bool prepared_ = false;           ///< the first message of the announced call is written
-  std::uint64_t copied_ahead_ = 0;  ///< what StagedAllreduce::copy_ahead returned for that call
+  std::uint64_t copied_ahead_ = 0;  ///< what copy_ahead returned for the announced call
 };
 
 }  // namespace hvd::detail

@@ -67,6 +67,8 @@ class HostGroup {
   /// calls `await` for the others, reads their `incoming` bytes, and calls `end_turn`. `bytes` is
   /// the same on all members.
   [[nodiscard]] std::byte* outgoing(std::size_t bytes) noexcept;
+  /// Tells whether this turn's messages came with the fence, so that none is to be written.
+  [[nodiscard]] bool is_fenced() const noexcept { return fenced_; }
   /// Publishes this rank's message. Does nothing where this turn's messages came with the fence.
   void publish(std::uint64_t operation, std::uint64_t detail = 0) noexcept;
   /// Waits for the message of `position` and returns its `detail`. Throws Errc::protocol naming a
