@@ -48,7 +48,8 @@ RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::vector<int> 
     : transport_(std::move(transport)),
       host_of_(of_each(std::move(host_of), transport_->size())),
       order_(order_by_host(host_of_)),
-      reordered_(order_.is_by_rank() ? nullptr : RankView::reordered(*transport_, order_.ranks)),
+      reordered_(order_.is_by_rank() ? nullptr
+                                     : std::make_unique<RankView>(*transport_, order_.ranks)),
       plan_(plan_ring(around().rank(), transport_->size())),
       block_plan_(plan_ring(order_, transport_->rank())),
       shared_(std::move(shared)) {}
@@ -68,6 +69,7 @@ void RingBackend::abort() noexcept {
 
 std::unique_ptr<Backend> RingBackend::subset(std::span<const int> ranks, Deadline) {
   shared_->failure.check();
+  static_cast<void>(rank_in_subset(ranks, transport_->rank(), size()));
   auto view = std::make_unique<RankView>(*transport_, std::vector<int>(ranks.begin(), ranks.end()));
   std::vector<int> host_of;
   for (const int rank : ranks) host_of.push_back(host_of_[static_cast<std::size_t>(rank)]);
