@@ -17,8 +17,7 @@ namespace hvd::detail {
 /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
 struct HostMemory {
   explicit HostMemory(std::shared_ptr<HostShared> with)
-      : shared(std::move(with)),
-        arena(std::make_shared<HostArena>(shared->own, HostSegment::arena_begin())) {}
+      : shared(std::move(with)), arena(std::make_shared<HostArena>(shared->own)) {}
 
   std::shared_ptr<HostShared> shared;
   std::shared_ptr<HostArena> arena;

@@ -19,11 +19,8 @@ namespace hvd::detail {
 /// Holds what a rank knows of a member. The index of a member is its position in the group.
 struct HostMember {
   Neighbour neighbour;
-  std::byte* segment = nullptr;    ///< as this process maps it
-  std::size_t begin = 0;           ///< offset of its arena in the segment
-  std::size_t size = 0;            ///< of the segment
-  const HostSets* sets = nullptr;  ///< the list in which it publishes its blocks
-  std::byte* block = nullptr;      ///< its HostControl and slots; null until their place is known
+  const HostSegment* segment = nullptr;
+  std::byte* block = nullptr;  ///< its HostControl and slots; null until their place is known
 };
 
 /// Returns the error that `rank` has no memory for its block of a process set.
