@@ -37,20 +37,17 @@ bool takes_one_step(const Call& call) {
 /// Returns the operation of the first step. The second step divides.
 ReduceOp without_mean(ReduceOp op) { return op == ReduceOp::average ? ReduceOp::sum : op; }
 
-/// Reserves memory for the largest segment of the tensors for which `lacks` is true.
-template <class Lacks>
-std::span<std::byte> reserve_for(FusionBuffer& buffer, const AllreduceCall& call, std::int64_t most,
-                                 Lacks lacks) {
+/// Reserves memory for the largest segment of the tensors whose `end`, input or output, is null.
+/// Returns it with its number of elements.
+template <class Byte>
+std::pair<std::byte*, std::int64_t> replacement(Byte* TensorSlice::*end, FusionBuffer& buffer,
+                                                const AllreduceCall& call, std::int64_t most) {
   std::int64_t elements = 0;
   for (const TensorSlice& tensor : call.tensors) {
-    if (lacks(tensor)) elements = std::max(elements, std::min(tensor.count, most));
+    if (tensor.*end == nullptr) elements = std::max(elements, std::min(tensor.count, most));
   }
-  const std::size_t bytes = bytes_of(elements, call.dtype);
-  return {bytes > 0 ? buffer.reserve(bytes) : nullptr, bytes};
+  return {buffer.reserve(bytes_of(elements, call.dtype)), elements};
 }
-
-bool missing(const TensorSlice& tensor) { return tensor.input == nullptr; }
-bool unwanted(const TensorSlice& tensor) { return tensor.output == nullptr; }
 
 }  // namespace
 
@@ -73,11 +70,10 @@ class HierarchicalBackend::Stages {
       slot_ = std::max(slot_, slices_.back().size());
     }
     slots_ = owner.slices_.reserve(slot_ * std::min(kInFlight, rounds_.size()));
-    discarded_ = reserve_for(owner.discarded_, call, most, unwanted).data();
-    const std::span<std::byte> absent = reserve_for(owner.absent_, call, most, missing);
-    fill_identity(call.dtype, op_, absent.data(),
-                  std::ssize(absent) / static_cast<std::int64_t>(size_of(call.dtype)));
-    absent_ = absent.data();
+    discarded_ = replacement(&TensorSlice::output, owner.discarded_, call, most).first;
+    const auto [absent, elements] = replacement(&TensorSlice::input, owner.absent_, call, most);
+    fill_identity(call.dtype, op_, absent, elements);
+    absent_ = absent;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return rounds_.size(); }
@@ -201,10 +197,6 @@ std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
   return made;
 }
 
-int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept {
-  return call.contributors > 0 ? call.contributors : size();
-}
-
 void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
   guard([&] {
     if (!host_ || takes_one_step(call)) return flat_->allreduce(call, deadline);
@@ -233,7 +225,7 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
 void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
   const std::int64_t elements = total_count(call.tensors);
   std::byte* slice = slices_.reserve(bytes_of(elements, call.dtype));
-  std::byte* const discarded = reserve_for(discarded_, call, elements, unwanted).data();
+  std::byte* const discarded = replacement(&TensorSlice::output, discarded_, call, elements).first;
 
   std::vector<TensorSlice> contributions;
   std::vector<TensorSlice> sums;
@@ -333,7 +325,7 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
   step = call;
   step.tensors = sums;
   step.prescale = 1.0;
-  step.contributors = call.contributors > 0 ? call.contributors : size();
+  step.contributors = contributors(call);
   across_.front()->reducescatter(step, deadline);
 }
 

@@ -79,7 +79,11 @@ class HierarchicalBackend final : public Backend {
   void scatter_through_lanes(const ReducescatterCall& call, Deadline deadline);
   void overlap(const Stages& stages);
   [[nodiscard]] int size() const noexcept { return static_cast<int>(options_.host_of.size()); }
-  [[nodiscard]] int contributors(const AllreduceCall& call) const noexcept;
+  /// Returns the divisor of an average, which the backends of the steps cannot know.
+  template <class Call>
+  [[nodiscard]] int contributors(const Call& call) const noexcept {
+    return call.contributors > 0 ? call.contributors : size();
+  }
 
   std::unique_ptr<Backend> flat_;
   std::unique_ptr<Backend> host_;
