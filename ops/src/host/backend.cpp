@@ -32,10 +32,6 @@ std::string bands(int ranks) {
 
 }  // namespace
 
-HostBackend::HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
-                         std::vector<int> ranks)
-    : memory_(std::move(memory)), group_(std::move(group)), ranks_(std::move(ranks)) {}
-
 bool HostBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
   return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
@@ -202,19 +198,14 @@ void HostBackend::barrier(Deadline deadline) {
 std::unique_ptr<Backend> HostBackend::subset(std::span<const int> ranks, Deadline deadline) {
   std::unique_ptr<Backend> made;
   guard([&] {
-    static_cast<void>(rank_in_subset(ranks, group_rank(), size()));
+    static_cast<void>(rank_in_subset(ranks, group_->self(), size()));
     std::vector<int> in_context;
-    for (const int rank : ranks) in_context.push_back(ranks_[static_cast<std::size_t>(rank)]);
+    for (const int rank : ranks) in_context.push_back(group_->member(rank).neighbour.rank);
     auto group = memory_->shared->group(in_context);
     group->attach(deadline);
-    made = std::make_unique<HostBackend>(memory_, std::move(group), std::move(in_context));
+    made = std::make_unique<HostBackend>(memory_, std::move(group));
   });
   return made;
-}
-
-int HostBackend::group_rank() const noexcept {
-  return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), memory_->shared->rank) -
-                          ranks_.begin());
 }
 
 }  // namespace hvd::detail
@@ -224,7 +215,7 @@ namespace hvd {
 using namespace detail;
 
 HostEngine make_host_engine(Session& session) {
-  std::vector<int> ranks = ranks_here(session.topology());
+  const std::vector<int> ranks = ranks_here(session.topology());
   const int here = static_cast<int>(ranks.size());
   auto shared = share_host_memory(session, arena_size_for(session.config().arena_size, here));
   if (log_enabled(LogLevel::plan)) log(LogLevel::plan, session.topology().rank, bands(here));
@@ -233,9 +224,7 @@ HostEngine make_host_engine(Session& session) {
   engine.fence = std::make_unique<HostFence>(shared);
   auto memory = std::make_shared<HostMemory>(shared);
   engine.arena = memory->arena;
-  auto group = shared->group(ranks);
-  engine.backend =
-      std::make_unique<HostBackend>(std::move(memory), std::move(group), std::move(ranks));
+  engine.backend = std::make_unique<HostBackend>(std::move(memory), shared->group(ranks));
   return engine;
 }
 

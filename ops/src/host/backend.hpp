@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include <hvd/core/internal/backend.hpp>
 
@@ -28,9 +28,8 @@ struct HostMemory {
 
 class HostBackend final : public Backend {
  public:
-  /// The members of `group` are these `ranks` of the context.
-  HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
-              std::vector<int> ranks);
+  HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group)
+      : memory_(std::move(memory)), group_(std::move(group)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "host"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -57,8 +56,7 @@ class HostBackend final : public Backend {
   void guard(Body body);
   template <class Call>
   void exchange(Exchange<Call> operation, const Call& call, Deadline deadline);
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
-  [[nodiscard]] int group_rank() const noexcept;
+  [[nodiscard]] int size() const noexcept { return group_->size(); }
   void reduce_alone(const AllreduceCall& call) const;
   [[nodiscard]] bool is_small(const AllreduceCall& call, std::int64_t total) const noexcept;
   void locate(const AllreduceCall& call);
@@ -69,7 +67,6 @@ class HostBackend final : public Backend {
 
   std::shared_ptr<HostMemory> memory_;
   std::shared_ptr<HostGroup> group_;
-  std::vector<int> ranks_;          ///< in the context
   std::uint64_t copied_ahead_ = 0;  ///< what copy_ahead returned for the announced call
 };
 
