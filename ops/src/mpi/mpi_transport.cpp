@@ -169,15 +169,20 @@ void MpiTransport::exchange(const Outgoing& out, const Incoming& in, Deadline de
 void MpiTransport::move(const Outgoing& out, const Incoming& in, Watch& watch) {
   Receiving receiving(*this, in);
   Sending sending(*this, out);
+  int peer = -1;  // the rank that an error concerns
   try {
     while (!receiving.done() || !sending.done()) {
+      peer = in.peer;
       const bool received = receiving.step(watch);
+      peer = out.peer;
       const bool sent = sending.step(watch);
-      if (!received && !sent) watch.pause();
+      if (received || sent) continue;
+      if (!receiving.done()) peer = in.peer;
+      watch.pause();
     }
   } catch (const Error& error) {
     if (!concerns_peer(error)) throw;
-    throw about_peer(error, receiving.done() ? out.peer : in.peer);
+    throw about_peer(error, peer);
   }
 }
 

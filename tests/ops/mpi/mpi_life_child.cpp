@@ -159,6 +159,21 @@ void message_abort(bool before) {
   say("again " + outcome([&] { await_message(*transport, in(seconds(20))); }));
 }
 
+/// What MPI_Isend returns, unless that is MPI_SUCCESS: then libmpi's function is called.
+std::atomic<int> sending_fails_with{MPI_SUCCESS};
+
+/// MPI reports that rank 1 cannot be reached, while nothing has come from rank 2.
+void message_unsent() {
+  const auto transport = make_transport();
+  if (rank() != 0) return;
+  sending_fails_with = MPI_ERR_OTHER;
+  std::byte byte{};
+  say(outcome([&] {
+    transport->exchange({.peer = 1, .bytes = {&byte, 1}},
+                        {.peer = 2, .size = 1, .into = &byte, .sink = {}}, in(seconds(20)));
+  }));
+}
+
 /// MPI's collectives and its messages are used in turn, and rank 1 sends none.
 void message_timeout_among_collectives() {
   const auto use = std::make_shared<hvd::detail::MpiUse>();
@@ -291,6 +306,13 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_C
   return PMPI_Irecv(data, count, type, from, tag, comm, request);
 }
 
+/// Replaces libmpi's function, and fails where a scenario wants it.
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  if (sending_fails_with != MPI_SUCCESS) return sending_fails_with;
+  return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> scenarios = {
       {"twice", twice},
@@ -301,6 +323,7 @@ int main(int argc, char** argv) {
       {"abort", abort_from_another_thread},
       {"message-timeout", [] { message_timeout(0); }},
       {"message-large-timeout", [] { message_timeout(std::size_t{64} << 20); }},
+      {"message-unsent", message_unsent},
       {"message-timeout-among-collectives", message_timeout_among_collectives},
       {"message-abort", [] { message_abort(false); }},
       {"message-abort-before", [] { message_abort(true); }},
