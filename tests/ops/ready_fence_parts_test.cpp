@@ -25,14 +25,9 @@ class Pair {
   [[nodiscard]] std::vector<HostMember> members() const {
     std::vector<HostMember> found;
     for (const HostSegment* segment : {&segments_[0], &segments_[1]}) {
-      HostMember member;
-      member.neighbour = {static_cast<int>(found.size()), &segment->doorbell(), -1};
-      member.segment = segment->data();
-      member.begin = HostSegment::arena_begin();
-      member.size = segment->size();
-      member.sets = &segment->sets();
-      member.block = segment->data() + HostSegment::block();
-      found.push_back(member);
+      const int rank = static_cast<int>(found.size());
+      found.push_back(
+          {{rank, &segment->doorbell(), -1}, segment, segment->data() + HostSegment::block()});
     }
     return found;
   }

@@ -37,20 +37,17 @@ bool takes_one_step(const Call& call) {
 /// Returns the operation of the first step. The second step divides.
 ReduceOp without_mean(ReduceOp op) { return op == ReduceOp::average ? ReduceOp::sum : op; }
 
-/// Reserves memory for the largest segment of the tensors for which `lacks` is true.
-template <class Lacks>
-std::span<std::byte> reserve_for(FusionBuffer& buffer, const AllreduceCall& call, std::int64_t most,
-                                 Lacks lacks) {
+/// Reserves memory for the largest segment of the tensors whose `end`, input or output, is null.
+/// Returns it with its number of elements.
+template <class Byte>
+std::pair<std::byte*, std::int64_t> replacement(Byte* TensorSlice::*end, FusionBuffer& buffer,
+                                                const AllreduceCall& call, std::int64_t most) {
   std::int64_t elements = 0;
   for (const TensorSlice& tensor : call.tensors) {
-    if (lacks(tensor)) elements = std::max(elements, std::min(tensor.count, most));
+    if (tensor.*end == nullptr) elements = std::max(elements, std::min(tensor.count, most));
   }
-  const std::size_t bytes = bytes_of(elements, call.dtype);
-  return {bytes > 0 ? buffer.reserve(bytes) : nullptr, bytes};
+  return {buffer.reserve(bytes_of(elements, call.dtype)), elements};
 }
-
-bool missing(const TensorSlice& tensor) { return tensor.input == nullptr; }
-bool unwanted(const TensorSlice& tensor) { return tensor.output == nullptr; }
 
 }  // namespace
 
@@ -73,11 +70,10 @@ class HierarchicalBackend::Stages {
       slot_ = std::max(slot_, slices_.back().size());
     }
     slots_ = owner.slices_.reserve(slot_ * std::min(kInFlight, rounds_.size()));
-    discarded_ = reserve_for(owner.discarded_, call, most, unwanted).data();
-    const std::span<std::byte> absent = reserve_for(owner.absent_, call, most, missing);
-    fill_identity(call.dtype, op_, absent.data(),
-                  std::ssize(absent) / static_cast<std::int64_t>(size_of(call.dtype)));
-    absent_ = absent.data();
+    discarded_ = replacement(&TensorSlice::output, owner.discarded_, call, most).first;
+    const auto [absent, elements] = replacement(&TensorSlice::input, owner.absent_, call, most);
+    fill_identity(call.dtype, op_, absent, elements);
+    absent_ = absent;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return rounds_.size(); }
@@ -133,19 +129,6 @@ AlgorithmTable HierarchicalBackend::default_table() {
   return AlgorithmTable(Algorithm::leaders).from(kLeadersBelow, Algorithm::lanes, kSegment);
 }
 
-/// Runs `body`, or throws the error of an earlier call: when one of the two backends has failed,
-/// the other is not used any more either.
-template <class Body>
-void HierarchicalBackend::guard(Body body) {
-  if (*first_error_) std::rethrow_exception(*first_error_);
-  try {
-    body();
-  } catch (...) {
-    *first_error_ = std::current_exception();
-    throw;
-  }
-}
-
 bool HierarchicalBackend::supports(OpKind kind, Device device, DType dtype,
                                    ReduceOp op) const noexcept {
   // `host_` supports less: it cannot average booleans. That does not matter, because `flat_` alone
@@ -186,7 +169,6 @@ void HierarchicalBackend::barrier(Deadline deadline) {
 
 std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
                                                      Deadline deadline) {
-  if (*first_error_) std::rethrow_exception(*first_error_);
   HierarchyOptions options{.rank = rank_in_subset(ranks, options_.rank, size()),
                            .host_of = hosts_among(options_.host_of, ranks),
                            .overlaps = options_.overlaps,
@@ -197,26 +179,22 @@ std::unique_ptr<Backend> HierarchicalBackend::subset(std::span<const int> ranks,
     if (std::binary_search(ranks.begin(), ranks.end(), rank)) here.push_back(local);
   }
   const auto hosts = 1 + *std::max_element(options.host_of.begin(), options.host_of.end());
-  std::unique_ptr<Backend> flat;
-  std::unique_ptr<Backend> host;
+  std::unique_ptr<HierarchicalBackend> made;
   guard([&] {
+    std::unique_ptr<Backend> flat;
+    std::unique_ptr<Backend> host;
     if (host_ && hosts == 1) {
       flat = host_->subset(here, deadline);
     } else {
       flat = flat_->subset(ranks, deadline);
       if (host_ && hosts < std::ssize(ranks)) host = host_->subset(here, deadline);
     }
+    made =
+        std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(options));
   });
-  auto made =
-      std::make_unique<HierarchicalBackend>(std::move(flat), std::move(host), std::move(options));
   made->table_ = table_;
   made->whole_ = whole_;
-  made->first_error_ = first_error_;
   return made;
-}
-
-int HierarchicalBackend::contributors(const AllreduceCall& call) const noexcept {
-  return call.contributors > 0 ? call.contributors : size();
 }
 
 void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
@@ -247,7 +225,7 @@ void HierarchicalBackend::allreduce(const AllreduceCall& call, Deadline deadline
 void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline deadline) {
   const std::int64_t elements = total_count(call.tensors);
   std::byte* slice = slices_.reserve(bytes_of(elements, call.dtype));
-  std::byte* const discarded = reserve_for(discarded_, call, elements, unwanted).data();
+  std::byte* const discarded = replacement(&TensorSlice::output, discarded_, call, elements).first;
 
   std::vector<TensorSlice> contributions;
   std::vector<TensorSlice> sums;
@@ -347,7 +325,7 @@ void HierarchicalBackend::scatter_through_lanes(const ReducescatterCall& call, D
   step = call;
   step.tensors = sums;
   step.prescale = 1.0;
-  step.contributors = call.contributors > 0 ? call.contributors : size();
+  step.contributors = contributors(call);
   across_.front()->reducescatter(step, deadline);
 }
 

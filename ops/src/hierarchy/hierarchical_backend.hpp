@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "fusion/buffer.hpp"
 #include "hierarchy/comm_thread.hpp"
 #include "hierarchy/lanes.hpp"
+#include "transport/failure.hpp"
 #include "tuning/algorithm_plan.hpp"
 
 namespace hvd {
@@ -67,15 +67,23 @@ class HierarchicalBackend final : public Backend {
  private:
   class Stages;
 
+  /// Runs `body`, or throws the error of an earlier call: when one of the two backends has failed,
+  /// the other is not used any more either.
   template <class Body>
-  void guard(Body body);
+  void guard(Body body) {
+    whole_->failure_.guard(body);
+  }
   void through_leaders(const AllreduceCall& call, Deadline deadline);
   void through_lanes(const AllreduceCall& call, std::size_t segment, Deadline deadline);
   void gather_through_lanes(const AllgatherCall& call, Deadline deadline);
   void scatter_through_lanes(const ReducescatterCall& call, Deadline deadline);
   void overlap(const Stages& stages);
   [[nodiscard]] int size() const noexcept { return static_cast<int>(options_.host_of.size()); }
-  [[nodiscard]] int contributors(const AllreduceCall& call) const noexcept;
+  /// Returns the divisor of an average, which the backends of the steps cannot know.
+  template <class Call>
+  [[nodiscard]] int contributors(const Call& call) const noexcept {
+    return call.contributors > 0 ? call.contributors : size();
+  }
 
   std::unique_ptr<Backend> flat_;
   std::unique_ptr<Backend> host_;
@@ -88,8 +96,8 @@ class HierarchicalBackend final : public Backend {
   FusionBuffer absent_;                // identity elements, for inputs that are null
   FusionBuffer discarded_;             // memory for outputs that are null
   HierarchicalBackend* whole_ = this;  // the backend of which this is a subset
-  std::shared_ptr<std::exception_ptr> first_error_ = std::make_shared<std::exception_ptr>();
-  CommThread comm_thread_;  // it ends first, since its jobs use the rest
+  Failure failure_;                    // that of `whole_` counts
+  CommThread comm_thread_;             // it ends first, since its jobs use the rest
 };
 
 /// Does what make_hierarchical_backend does, for callers that set the table afterwards.

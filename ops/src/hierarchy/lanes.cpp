@@ -80,7 +80,7 @@ LaneParts::LaneParts(const EvenHosts& shape, int rank,
     std::size_t in_tensor = 0;
     for (int host = 0; host < shape.hosts; ++host) {
       const auto of_host = counts[tensor].subspan(static_cast<std::size_t>(host) * each, each);
-      pieces_.push_back({tensor, host, in_tensor, bytes_, of_host});
+      pieces_.push_back({tensor, in_tensor, bytes_, of_host});
       in_tensor += bytes(std::accumulate(of_host.begin(), of_host.end(), std::int64_t{0}));
       own.counts.push_back(of_host[local_rank]);
       bytes_ += bytes(of_host[local_rank]);

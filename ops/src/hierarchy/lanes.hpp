@@ -66,7 +66,6 @@ class LaneParts {
   /// Describes the part of a tensor that the ranks of a host have.
   struct Piece {
     std::size_t tensor = 0;
-    int host = 0;
     std::size_t in_tensor = 0;             ///< offset in bytes
     std::size_t in_buffer = 0;             ///< offset of this rank's lane in bytes
     std::span<const std::int64_t> counts;  ///< by local rank

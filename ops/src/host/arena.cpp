@@ -9,12 +9,11 @@
 
 namespace hvd::detail {
 
-HostArena::HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin)
+HostArena::HostArena(std::shared_ptr<const HostSegment> segment)
     : segment_(std::move(segment)),
       owner_(::getpid()),
-      begin_(begin),
-      capacity_((segment_->size() - begin) / kStretch * kStretch),
-      first_(segment_->data() + begin),
+      capacity_((segment_->size() - HostSegment::arena_begin()) / kStretch * kStretch),
+      first_(segment_->data() + HostSegment::arena_begin()),
       blocks_(capacity_),
       committed_(capacity_ / kStretch, false),
       given_back_(capacity_ / kStretch, false),
@@ -55,7 +54,7 @@ bool HostArena::commit(const BlockList::Block& block) noexcept {
   const std::size_t last = (block.offset + block.size - 1) / kStretch;
   for (std::size_t stretch = block.offset / kStretch; stretch <= last; ++stretch) {
     if (committed_[stretch]) continue;
-    if (!segment_->memory().commit(begin_ + stretch * kStretch, kStretch)) return false;
+    if (!segment_->memory().commit(offset_of(first_) + stretch * kStretch, kStretch)) return false;
     committed_[stretch] = true;
     committed_bytes_ += kStretch;
     // The pages were given back too early: every step that needs so much would fault in new pages.
@@ -68,7 +67,7 @@ void HostArena::release(const BlockList::Block& block) noexcept {
   const std::size_t end = (block.offset + block.size) / kStretch;
   for (std::size_t stretch = (block.offset + kStretch - 1) / kStretch; stretch < end; ++stretch) {
     if (!committed_[stretch] || private_[stretch]) continue;
-    segment_->memory().release(begin_ + stretch * kStretch, kStretch);
+    segment_->memory().release(offset_of(first_) + stretch * kStretch, kStretch);
     committed_[stretch] = false;
     given_back_[stretch] = true;
     committed_bytes_ -= kStretch;
@@ -93,8 +92,9 @@ std::string HostArena::make_private(std::vector<BlockList::Block> parts) {
   {
     const std::lock_guard lock(mutex_);
     for (const BlockList::Block& range : ranges) {
-      const std::size_t last = (range.offset - begin_ + range.size - 1) / kStretch;
-      for (std::size_t stretch = (range.offset - begin_) / kStretch; stretch <= last; ++stretch) {
+      const std::size_t begin = range.offset - offset_of(first_);
+      const std::size_t last = (begin + range.size - 1) / kStretch;
+      for (std::size_t stretch = begin / kStretch; stretch <= last; ++stretch) {
         private_[stretch] = true;
       }
     }

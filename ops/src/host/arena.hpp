@@ -23,8 +23,7 @@ namespace hvd::detail {
 /// there `allocate` returns null, and `deallocate` does nothing.
 class HostArena final : public Arena {
  public:
-  /// Uses the part of `segment` from `begin` on.
-  HostArena(std::shared_ptr<const HostSegment> segment, std::size_t begin);
+  explicit HostArena(std::shared_ptr<const HostSegment> segment);
 
   [[nodiscard]] void* allocate(std::size_t bytes) noexcept override;
   void deallocate(void* memory) noexcept override;
@@ -51,7 +50,6 @@ class HostArena final : public Arena {
 
   std::shared_ptr<const HostSegment> segment_;
   pid_t owner_;
-  std::size_t begin_;
   std::size_t capacity_;
   std::byte* first_;
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "fusion/accumulator.hpp"
+#include "fusion/identity.hpp"
 #include "reduce/reduce_all.hpp"
+#include "reduce/scale.hpp"
 
 namespace hvd::detail {
 
@@ -21,7 +23,10 @@ class HostArithmetic {
   /// Tells whether contributions, except absent ones, are the caller's values without a change.
   [[nodiscard]] bool as_given() const noexcept { return asked_.prescale == 1.0; }
   /// Stores `count` elements times prescale at `to`, or identity elements where `from` is null.
-  void load(std::byte* to, const std::byte* from, std::int64_t count) const;
+  void load(std::byte* to, const std::byte* from, std::int64_t count) const {
+    if (from == nullptr) return fill_identity(asked_.dtype, asked_.op, to, count);
+    scale(asked_.dtype, to, from, count, asked_.prescale);
+  }
   [[nodiscard]] ReduceAll reduction() const noexcept {
     return {asked_.dtype, asked_.op, asked_.divisor, asked_.postscale};
   }

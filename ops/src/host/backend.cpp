@@ -32,10 +32,6 @@ std::string bands(int ranks) {
 
 }  // namespace
 
-HostBackend::HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
-                         std::vector<int> ranks)
-    : memory_(std::move(memory)), group_(std::move(group)), ranks_(std::move(ranks)) {}
-
 bool HostBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op) const noexcept {
   return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
@@ -91,12 +87,11 @@ void HostBackend::announce(const AllreduceCall& call, std::uint64_t sequence) {
       memory_->placement.write(*group_);
       group_->prepare(sequence, memory_->placement.detail(copied_ahead_));
     }
-    prepared_ = true;
   });
 }
 
 void HostBackend::retract() noexcept {
-  if (std::exchange(prepared_, false)) group_->drop_prepared();
+  group_->drop_prepared();
   memory_->exposure.end();
   copied_ahead_ = 0;
 }
@@ -108,16 +103,15 @@ void HostBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
     const std::int64_t total = total_count(call.tensors);
     if (total == 0) return;
     if (size() == 1) return reduce_alone(call);
-    bool prepared = std::exchange(prepared_, false);
     if (is_small(call, total)) {
-      if (!prepared) write_small(*group_, call, total);
+      if (!group_->is_fenced()) write_small(*group_, call, total);
       return small_allreduce(*group_, call, total, memory_->scratch, deadline);
     }
     AllreduceCall part = call;
     for (std::size_t begin = 0; begin < call.tensors.size(); begin += ArenaPlacement::kMost) {
       part.tensors =
           call.tensors.subspan(begin, std::min(ArenaPlacement::kMost, call.tensors.size() - begin));
-      reduce_large(part, std::exchange(prepared, false), deadline);
+      reduce_large(part, deadline);
     }
     group_->wake_others();
   });
@@ -135,26 +129,27 @@ StagedAllreduce HostBackend::stage(const AllreduceCall& call, std::span<const Te
           memory_->scratch, call.observer, deadline};
 }
 
-void HostBackend::reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline) {
+void HostBackend::reduce_large(const AllreduceCall& call, Deadline deadline) {
   const HostArithmetic arithmetic(Arithmetic::of(call, size()));
   const std::int64_t total = total_count(call.tensors);
   if (total == 0) return;
   // Members that sleep at the fence are woken before this rank does its part.
   group_->wake_others();
   ArenaPlacement& placement = memory_->placement;
-  if (!prepared) locate(call);
+  const bool fenced = group_->is_fenced();
+  if (!fenced) locate(call);
   const std::uint64_t name = name_of(1, call, total);
   // Without a tensor in this arena all tensors are staged, whatever the other ranks publish.
   if (placement.none_in_arena()) {
     StagedAllreduce staged = stage(call, call.tensors, deadline);
     const std::uint64_t copied = staged.begin(std::exchange(copied_ahead_, 0) != 0);
-    if (!prepared) placement.write(*group_);
+    if (!fenced) placement.write(*group_);
     group_->publish(name, placement.detail(copied));
     placement.await_others(*group_, call.tensors, name, deadline);
     return staged.run();
   }
   memory_->exposure.begin();
-  if (!prepared) placement.write(*group_);
+  if (!fenced) placement.write(*group_);
   group_->publish(name, placement.detail(0));
   placement.await_others(*group_, call.tensors, name, deadline);
   const bool direct = placement.direct().list.size() > 0;
@@ -203,19 +198,14 @@ void HostBackend::barrier(Deadline deadline) {
 std::unique_ptr<Backend> HostBackend::subset(std::span<const int> ranks, Deadline deadline) {
   std::unique_ptr<Backend> made;
   guard([&] {
-    static_cast<void>(rank_in_subset(ranks, group_rank(), size()));
+    static_cast<void>(rank_in_subset(ranks, group_->self(), size()));
     std::vector<int> in_context;
-    for (const int rank : ranks) in_context.push_back(ranks_[static_cast<std::size_t>(rank)]);
+    for (const int rank : ranks) in_context.push_back(group_->member(rank).neighbour.rank);
     auto group = memory_->shared->group(in_context);
     group->attach(deadline);
-    made = std::make_unique<HostBackend>(memory_, std::move(group), std::move(in_context));
+    made = std::make_unique<HostBackend>(memory_, std::move(group));
   });
   return made;
-}
-
-int HostBackend::group_rank() const noexcept {
-  return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), memory_->shared->rank) -
-                          ranks_.begin());
 }
 
 }  // namespace hvd::detail
@@ -225,7 +215,7 @@ namespace hvd {
 using namespace detail;
 
 HostEngine make_host_engine(Session& session) {
-  std::vector<int> ranks = ranks_here(session.topology());
+  const std::vector<int> ranks = ranks_here(session.topology());
   const int here = static_cast<int>(ranks.size());
   auto shared = share_host_memory(session, arena_size_for(session.config().arena_size, here));
   if (log_enabled(LogLevel::plan)) log(LogLevel::plan, session.topology().rank, bands(here));
@@ -234,9 +224,7 @@ HostEngine make_host_engine(Session& session) {
   engine.fence = std::make_unique<HostFence>(shared);
   auto memory = std::make_shared<HostMemory>(shared);
   engine.arena = memory->arena;
-  auto group = shared->group(ranks);
-  engine.backend =
-      std::make_unique<HostBackend>(std::move(memory), std::move(group), std::move(ranks));
+  engine.backend = std::make_unique<HostBackend>(std::move(memory), shared->group(ranks));
   return engine;
 }
 

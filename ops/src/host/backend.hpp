@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include <hvd/core/internal/backend.hpp>
 
@@ -17,8 +17,7 @@ namespace hvd::detail {
 /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
 struct HostMemory {
   explicit HostMemory(std::shared_ptr<HostShared> with)
-      : shared(std::move(with)),
-        arena(std::make_shared<HostArena>(shared->own, HostSegment::arena_begin())) {}
+      : shared(std::move(with)), arena(std::make_shared<HostArena>(shared->own)) {}
 
   std::shared_ptr<HostShared> shared;
   std::shared_ptr<HostArena> arena;
@@ -29,9 +28,8 @@ struct HostMemory {
 
 class HostBackend final : public Backend {
  public:
-  /// The members of `group` are these `ranks` of the context.
-  HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group,
-              std::vector<int> ranks);
+  HostBackend(std::shared_ptr<HostMemory> memory, std::shared_ptr<HostGroup> group)
+      : memory_(std::move(memory)), group_(std::move(group)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "host"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -58,22 +56,18 @@ class HostBackend final : public Backend {
   void guard(Body body);
   template <class Call>
   void exchange(Exchange<Call> operation, const Call& call, Deadline deadline);
-  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
-  [[nodiscard]] int group_rank() const noexcept;
+  [[nodiscard]] int size() const noexcept { return group_->size(); }
   void reduce_alone(const AllreduceCall& call) const;
   [[nodiscard]] bool is_small(const AllreduceCall& call, std::int64_t total) const noexcept;
   void locate(const AllreduceCall& call);
   /// Returns a staged allreduce of `tensors`, which are some or all of those of `call`.
   [[nodiscard]] StagedAllreduce stage(const AllreduceCall& call,
                                       std::span<const TensorSlice> tensors, Deadline deadline);
-  /// `prepared` says that `announce` has written this rank's first message already.
-  void reduce_large(const AllreduceCall& call, bool prepared, Deadline deadline);
+  void reduce_large(const AllreduceCall& call, Deadline deadline);
 
   std::shared_ptr<HostMemory> memory_;
   std::shared_ptr<HostGroup> group_;
-  std::vector<int> ranks_;          ///< in the context
-  bool prepared_ = false;           ///< the first message of the announced call is written
-  std::uint64_t copied_ahead_ = 0;  ///< what StagedAllreduce::copy_ahead returned for that call
+  std::uint64_t copied_ahead_ = 0;  ///< what copy_ahead returned for the announced call
 };
 
 }  // namespace hvd::detail

@@ -46,15 +46,15 @@ void HostGroup::attach(Deadline deadline) {
 
 bool HostGroup::attach(HostMember& member) const {
   if (member.block != nullptr) return true;
-  const auto& names = member.sets->names;
+  const HostSets& sets = member.segment->sets();
   for (std::size_t i = 0; i < HostSets::kMost; ++i) {
-    const std::uint64_t found = names[i].load(std::memory_order_acquire);
+    const std::uint64_t found = sets.names[i].load(std::memory_order_acquire);
     if (found == 0) break;
     if (found != name_) continue;
-    member.block = member.segment + HostSegment::block(i + 1);
+    member.block = member.segment->data() + HostSegment::block(i + 1);
     return true;
   }
-  if (member.sets->refused.load(std::memory_order_relaxed) == name_) {
+  if (sets.refused.load(std::memory_order_relaxed) == name_) {
     throw no_memory_for_set(member.neighbour.rank);
   }
   return false;
@@ -134,10 +134,11 @@ void HostGroup::wake_others() noexcept {
 
 std::byte* HostGroup::at(int position, std::uint64_t offset, std::size_t bytes) const {
   const HostMember& of = member(position);
-  if (offset < of.begin || offset > of.size || bytes > of.size - offset) {
+  const std::size_t size = of.segment->size();
+  if (offset < HostSegment::arena_begin() || offset > size || bytes > size - offset) {
     throw peer_violation(of.neighbour.rank, "points outside its arena");
   }
-  return of.segment + offset;
+  return of.segment->data() + offset;
 }
 
 bool HostGroup::is_free(std::uint64_t chunk) noexcept {

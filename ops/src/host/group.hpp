@@ -19,11 +19,8 @@ namespace hvd::detail {
 /// Holds what a rank knows of a member. The index of a member is its position in the group.
 struct HostMember {
   Neighbour neighbour;
-  std::byte* segment = nullptr;    ///< as this process maps it
-  std::size_t begin = 0;           ///< offset of its arena in the segment
-  std::size_t size = 0;            ///< of the segment
-  const HostSets* sets = nullptr;  ///< the list in which it publishes its blocks
-  std::byte* block = nullptr;      ///< its HostControl and slots; null until their place is known
+  const HostSegment* segment = nullptr;
+  std::byte* block = nullptr;  ///< its HostControl and slots; null until their place is known
 };
 
 /// Returns the error that `rank` has no memory for its block of a process set.
@@ -67,6 +64,8 @@ class HostGroup {
   /// calls `await` for the others, reads their `incoming` bytes, and calls `end_turn`. `bytes` is
   /// the same on all members.
   [[nodiscard]] std::byte* outgoing(std::size_t bytes) noexcept;
+  /// Tells whether this turn's messages came with the fence, so that none is to be written.
+  [[nodiscard]] bool is_fenced() const noexcept { return fenced_; }
   /// Publishes this rank's message. Does nothing where this turn's messages came with the fence.
   void publish(std::uint64_t operation, std::uint64_t detail = 0) noexcept;
   /// Waits for the message of `position` and returns its `detail`. Throws Errc::protocol naming a

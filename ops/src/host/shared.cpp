@@ -51,20 +51,14 @@ HostShared::HostShared(std::shared_ptr<const HostSegment> segment, std::vector<P
 HostMember HostShared::member(int of) const {
   const Peer& peer = peers[static_cast<std::size_t>(of)];
   const HostSegment& segment = of == rank ? *own : peer.segment;
-  HostMember member;
-  member.neighbour = {of, &segment.doorbell(), peer.stream.get()};
-  member.segment = segment.data();
-  member.begin = HostSegment::arena_begin();
-  member.size = segment.size();
-  member.sets = &segment.sets();
-  return member;
+  return {{of, &segment.doorbell(), peer.stream.get()}, &segment};
 }
 
 const std::shared_ptr<HostGroup>& HostShared::group_of_all(std::span<const int> ranks) {
   std::vector<HostMember> members;
   for (const int of : ranks) {
     members.push_back(member(of));
-    members.back().block = members.back().segment + HostSegment::block();
+    members.back().block = members.back().segment->data() + HostSegment::block();
   }
   const auto self = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
   auto made = std::make_shared<HostGroup>(std::move(members), static_cast<int>(self), wait);

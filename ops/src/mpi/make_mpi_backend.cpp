@@ -35,14 +35,12 @@ std::shared_ptr<MpiUse> use_mpi(const Topology& topology, MPI_Comm comm) {
 }
 
 std::shared_ptr<const MpiComm> duplicate(MPI_Comm comm, MpiUse& use, Deadline deadline) {
-  const std::atomic<bool> never{false};
-  Watch watch(deadline, never, "init", "MPI");
-  try {
-    return std::make_shared<const MpiComm>(comm, watch);
-  } catch (...) {
-    use.mark_failed();
-    throw;
-  }
+  std::shared_ptr<const MpiComm> own;
+  use.guard([&] {
+    Watch watch(deadline, use.abort_flag(), "init", "MPI");
+    own = std::make_shared<const MpiComm>(comm, watch);
+  });
+  return own;
 }
 
 AlgorithmPlan agree(Backend& collective, Backend& ring, Session& session) {

@@ -11,23 +11,6 @@
 #include "transport/rank_view.hpp"
 
 namespace hvd::detail {
-namespace {
-
-constexpr std::string_view kEngine = "MPI";
-
-}  // namespace
-
-MpiBackend::MpiBackend(std::shared_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
-                       const MpiOptions& options)
-    : MpiBackend(std::move(use), nullptr, options) {
-  Watch watch(deadline, shared_->aborted, "init", kEngine);
-  try {
-    comm_ = std::make_shared<const MpiComm>(parent, watch);
-  } catch (...) {
-    shared_->use->mark_failed();
-    throw;
-  }
-}
 
 MpiBackend::MpiBackend(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
                        const MpiOptions& options)
@@ -44,22 +27,17 @@ bool MpiBackend::supports(OpKind, Device device, DType, ReduceOp) const noexcept
   return device.kind == Device::Kind::cpu;
 }
 
-void MpiBackend::abort() noexcept {
-  shared_->use
-      ->mark_failed();  // also when nothing runs, since MPI_Finalize would wait for lost ranks
-  shared_->aborted.store(true, std::memory_order_release);
-}
+void MpiBackend::abort() noexcept { shared_->use->abort(); }
 
 void MpiBackend::run(std::string_view phase, Deadline deadline,
                      const std::function<void(Watch&)>& body) {
-  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   try {
-    Watch watch(deadline, shared_->aborted, phase, kEngine);
-    watch.check();
-    body(watch);
+    shared_->use->guard([&] {
+      Watch watch(deadline, shared_->use->abort_flag(), phase, "MPI");
+      watch.check();
+      body(watch);
+    });
   } catch (...) {
-    shared_->first_error = std::current_exception();
-    shared_->use->mark_failed();
     // MPI may still write to this memory, so it is never freed.
     static_cast<void>(shared_->buffers.release());
     throw;

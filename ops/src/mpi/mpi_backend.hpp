@@ -1,8 +1,6 @@
 // Implements collectives on host memory by those of MPI.
 #pragma once
 
-#include <atomic>
-#include <exception>
 #include <functional>
 #include <memory>
 
@@ -27,10 +25,8 @@ struct MpiOptions {
 /// that are fused.
 class MpiBackend final : public Backend {
  public:
-  /// Duplicates `parent`. Collective over it.
-  MpiBackend(std::shared_ptr<MpiUse> use, MPI_Comm parent, Deadline deadline,
-             const MpiOptions& options = {});
-  /// Uses a communicator that it may share. Not collective.
+  /// Not collective. `use` and `comm` may be shared with an MpiTransport as long as one works at a
+  /// time; an error or `abort` of one ends both.
   MpiBackend(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
              const MpiOptions& options = {});
 
@@ -57,15 +53,13 @@ class MpiBackend final : public Backend {
   struct Shared {
     MpiOptions options;
     std::shared_ptr<MpiUse> use;
-    std::atomic<bool> aborted{false};
-    std::exception_ptr first_error;
     std::unique_ptr<Buffers> buffers = std::make_unique<Buffers>();
     MpiReductions reductions;
   };
 
   MpiBackend(std::shared_ptr<Shared> shared, std::shared_ptr<const MpiComm> comm);
 
-  /// Runs `body`. After an error MPI is not called again, and every later call throws that error.
+  /// Runs `body` under `MpiUse::guard`.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
   /// Tells whether MPI may get the caller's memory. After a failure MPI keeps it, which does no
   /// harm as long as nobody calls MPI again.

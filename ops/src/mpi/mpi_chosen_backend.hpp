@@ -5,8 +5,6 @@
 
 #include <array>
 #include <cstddef>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -43,11 +41,11 @@ inline constexpr std::array<Candidate, 2> kMpiCandidates{
 
 /// Looks up operation and bytes, which are the same on all ranks. MPI's own collectives run the
 /// operations that the ring cannot run (the average of booleans) and those that MPI runs by
-/// messages in any case.
+/// messages in any case. The two backends share an MpiUse, so an error of one ends both.
 class MpiChosenBackend final : public Backend {
  public:
   MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,
-                   const MpiTables& tables);
+                   MpiTables tables);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
@@ -63,22 +61,11 @@ class MpiChosenBackend final : public Backend {
   void abort() noexcept override;
 
  private:
-  /// Holds what a backend and its subsets share.
-  struct Shared {
-    MpiTables tables;
-    std::exception_ptr first_error;
-  };
-
-  MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,
-                   std::shared_ptr<Shared> shared);
-
-  /// Runs `body` unless an earlier call failed: after that MPI must not be called again.
-  void run(const std::function<void()>& body);
   [[nodiscard]] Backend& pick(OpKind kind, std::size_t bytes, DType dtype, ReduceOp op);
 
   std::unique_ptr<Backend> collective_;
   std::unique_ptr<Backend> ring_;
-  std::shared_ptr<Shared> shared_;
+  MpiTables tables_;
 };
 
 }  // namespace hvd::detail

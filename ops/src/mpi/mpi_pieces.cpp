@@ -59,28 +59,29 @@ void MpiBackend::scatter_pieces(const std::byte* src, std::byte* dst,
   const MPI_Op op = shared_->reductions.op(elements.dtype(), elements.op());
   const auto value = static_cast<std::int64_t>(size_of(elements.dtype()));
   const std::size_t total = static_cast<std::size_t>(bounds.back()) * elements.element_size();
-  MPI_Request request = MPI_REQUEST_NULL;
-  if (total <= shared_->options.max_piece) {
-    const Lengths lengths = lengths_of(bounds, elements.lanes());
-    check_mpi(
-        MPI_Ireduce_scatter(src, dst, lengths.counts.data(), type, op, comm_->get(), &request),
-        "MPI_Ireduce_scatter", watch);
+  const auto reduce_scatter = [&](const std::byte* from, std::byte* to,
+                                  const std::vector<int>& counts) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ireduce_scatter(from, to, counts.data(), type, op, comm_->get(), &request),
+              "MPI_Ireduce_scatter", watch);
     complete(request, "MPI_Ireduce_scatter", watch);
-    return;
+  };
+  if (total <= shared_->options.max_piece) {
+    return reduce_scatter(src, dst, lengths_of(bounds, elements.lanes()).counts);
   }
-  // The counts do not fit an int, so every rank's block is reduced by itself.
-  for (int root = 0; root < comm_->size(); ++root) {
-    const auto r = static_cast<std::size_t>(root);
+  // The counts do not fit an int, so every rank's block is reduced by itself. MPI_Ireduce would
+  // take thousands of steps for it in Open MPI.
+  std::vector<int> counts(bounds.size() - 1);
+  for (std::size_t r = 0; r < counts.size(); ++r) {
     const std::byte* const block = src + bounds[r] * elements.lanes() * value;
     for_each_piece(
         (bounds[r + 1] - bounds[r]) * elements.lanes(),
         shared_->options.max_piece / size_of(elements.dtype()), [&](std::int64_t begin, int piece) {
-          std::byte* const to = root == comm_->rank() ? dst + begin * value : nullptr;
-          check_mpi(
-              MPI_Ireduce(block + begin * value, to, piece, type, op, root, comm_->get(), &request),
-              "MPI_Ireduce", watch);
-          complete(request, "MPI_Ireduce", watch);
+          const bool own = static_cast<int>(r) == comm_->rank();
+          counts[r] = piece;
+          reduce_scatter(block + begin * value, own ? dst + begin * value : nullptr, counts);
         });
+    counts[r] = 0;
   }
 }
 

@@ -125,6 +125,11 @@ MpiUse::~MpiUse() {
   finalize_if_last();
 }
 
+void MpiUse::abort() noexcept {
+  mark_failed();
+  failure_.abort();
+}
+
 bool MpiUse::shared_with_program() const noexcept { return !process().ours; }
 
 void MpiUse::mark_failed() noexcept { process().failed = true; }

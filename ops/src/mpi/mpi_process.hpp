@@ -1,6 +1,10 @@
 // Manages the initialisation and finalisation of MPI, which a process can do only once.
 #pragma once
 
+#include <atomic>
+
+#include "transport/failure.hpp"
+
 namespace hvd::detail {
 
 /// Every object that calls MPI holds an MpiUse. The first one initialises MPI unless the program
@@ -17,6 +21,26 @@ class MpiUse {
   MpiUse(const MpiUse&) = delete;
   MpiUse& operator=(const MpiUse&) = delete;
 
+  /// Runs `body`, which calls MPI, unless a call of an object that shares this use has failed or
+  /// `abort` was called: then it throws the first error again. One thread at a time may call it.
+  template <class Body>
+  void guard(Body body) {
+    try {
+      failure_.guard(body);
+    } catch (...) {
+      mark_failed();
+      throw;
+    }
+  }
+  /// Makes a running and every later `guard` throw Errc::aborted soon. Also when nothing runs, MPI
+  /// is not finalised afterwards, since MPI_Finalize would wait for lost ranks. Any thread may call
+  /// it.
+  void abort() noexcept;
+  /// Returns the flag that `abort` sets, for a Watch.
+  [[nodiscard]] const std::atomic<bool>& abort_flag() const noexcept {
+    return failure_.abort_flag();
+  }
+
   /// Tells whether other code of the program may be inside MPI at the same time.
   [[nodiscard]] bool shared_with_program() const noexcept;
   /// Records that a call was given up: MPI keeps its buffers and must neither be used nor
@@ -28,6 +52,9 @@ class MpiUse {
   /// unless the program has done so. Any thread level that allows this thread suffices. Throws
   /// Errc::unsupported.
   static void require_here();
+
+ private:
+  Failure failure_;
 };
 
 }  // namespace hvd::detail

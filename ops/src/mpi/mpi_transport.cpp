@@ -155,12 +155,11 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiUse> use, std::shared_ptr<const Mp
 
 void MpiTransport::exchange(const Outgoing& out, const Incoming& in, Deadline deadline) {
   try {
-    failure_.guard([&] {
-      Watch watch(deadline, aborted_, "exchange", "MPI");
+    use_->guard([&] {
+      Watch watch(deadline, use_->abort_flag(), "exchange", "MPI");
       move(out, in, watch);
     });
   } catch (...) {
-    use_->mark_failed();
     // MPI may still write to this memory, so it is never freed.
     static_cast<void>(slots_.release());
     throw;
@@ -170,23 +169,21 @@ void MpiTransport::exchange(const Outgoing& out, const Incoming& in, Deadline de
 void MpiTransport::move(const Outgoing& out, const Incoming& in, Watch& watch) {
   Receiving receiving(*this, in);
   Sending sending(*this, out);
+  int peer = -1;  // the rank that an error concerns
   try {
     while (!receiving.done() || !sending.done()) {
+      peer = in.peer;
       const bool received = receiving.step(watch);
+      peer = out.peer;
       const bool sent = sending.step(watch);
-      if (!received && !sent) watch.pause();
+      if (received || sent) continue;
+      if (!receiving.done()) peer = in.peer;
+      watch.pause();
     }
   } catch (const Error& error) {
     if (!concerns_peer(error)) throw;
-    throw about_peer(error, receiving.done() ? out.peer : in.peer);
+    throw about_peer(error, peer);
   }
-}
-
-void MpiTransport::abort() noexcept {
-  use_->mark_failed();  // also when nothing is under way, since MPI_Finalize would wait for lost
-                        // ranks
-  failure_.abort();
-  aborted_.store(true, std::memory_order_release);
 }
 
 }  // namespace hvd::detail

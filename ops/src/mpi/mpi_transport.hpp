@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -15,7 +14,6 @@
 #include "fusion/buffer.hpp"
 #include "mpi/mpi_comm.hpp"
 #include "mpi/mpi_process.hpp"
-#include "transport/failure.hpp"
 
 namespace hvd::detail {
 
@@ -66,7 +64,8 @@ struct MpiTransportOptions {
 /// heartbeats are missing.
 class MpiTransport final : public Transport {
  public:
-  /// Not collective. `comm` may be shared with an MpiBackend as long as one works at a time.
+  /// Not collective. `use` and `comm` may be shared with an MpiBackend as long as one works at a
+  /// time; an error or `abort` of one ends both.
   MpiTransport(std::shared_ptr<MpiUse> use, std::shared_ptr<const MpiComm> comm,
                const MpiTransportOptions& options = {});
 
@@ -74,7 +73,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int rank() const noexcept override { return comm_->rank(); }
   [[nodiscard]] int size() const noexcept override { return comm_->size(); }
   void exchange(const Outgoing& out, const Incoming& in, Deadline deadline) override;
-  void abort() noexcept override;
+  void abort() noexcept override { use_->abort(); }
 
  private:
   class Receiving;
@@ -91,8 +90,6 @@ class MpiTransport final : public Transport {
   std::shared_ptr<MpiUse> use_;
   std::shared_ptr<const MpiComm> comm_;
   MpiTransportOptions options_;
-  std::atomic<bool> aborted_{false};
-  Failure failure_;
   std::unique_ptr<Slots> slots_ = std::make_unique<Slots>();
 };
 

@@ -48,7 +48,8 @@ RingBackend::RingBackend(std::unique_ptr<Transport> transport, std::vector<int> 
     : transport_(std::move(transport)),
       host_of_(of_each(std::move(host_of), transport_->size())),
       order_(order_by_host(host_of_)),
-      reordered_(order_.is_by_rank() ? nullptr : RankView::reordered(*transport_, order_.ranks)),
+      reordered_(order_.is_by_rank() ? nullptr
+                                     : std::make_unique<RankView>(*transport_, order_.ranks)),
       plan_(plan_ring(around().rank(), transport_->size())),
       block_plan_(plan_ring(order_, transport_->rank())),
       shared_(std::move(shared)) {}
@@ -61,17 +62,14 @@ bool RingBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op)
   return device.kind == Device::Kind::cpu && (!reduces(kind) || can_reduce(dtype, op));
 }
 
-void RingBackend::check() const {
-  if (shared_->aborted.load(std::memory_order_relaxed)) throw Error(Errc::aborted, "aborted");
-}
-
 void RingBackend::abort() noexcept {
-  shared_->aborted.store(true, std::memory_order_relaxed);
+  shared_->failure.abort();
   transport_->abort();
 }
 
 std::unique_ptr<Backend> RingBackend::subset(std::span<const int> ranks, Deadline) {
-  check();
+  shared_->failure.check();
+  static_cast<void>(rank_in_subset(ranks, transport_->rank(), size()));
   auto view = std::make_unique<RankView>(*transport_, std::vector<int>(ranks.begin(), ranks.end()));
   std::vector<int> host_of;
   for (const int rank : ranks) host_of.push_back(host_of_[static_cast<std::size_t>(rank)]);
@@ -88,7 +86,7 @@ void RingBackend::run(const Reduction& job, Deadline deadline) {
 }
 
 void RingBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   if (call.tensors.size() == 1) return reduce_together(call, deadline);
   // The size alone decides, so that every rank does the same.
   std::vector<TensorSlice> small;
@@ -134,7 +132,7 @@ void RingBackend::reduce_together(const AllreduceCall& call, Deadline deadline) 
 }
 
 void RingBackend::reducescatter(const ReducescatterCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   const ScatterBlocks blocks(call.tensors, size());
   if (blocks.total() == 0) return;
   const Accumulator accumulator(Arithmetic::of(call, size()));
@@ -159,14 +157,14 @@ Staging RingBackend::staging() {
 }
 
 void RingBackend::allgather(const AllgatherCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   staged_allgather(call, transport_->rank(), size(), staging(), [&](auto* data, auto bounds) {
     ring_all_gather(*transport_, block_plan_, data, bounds, 1, deadline);
   });
 }
 
 void RingBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   const int root = order_.positions[static_cast<std::size_t>(call.root)];
   staged_broadcast(call, transport_->rank(), staging(), [&](std::byte* data, std::size_t size) {
     broadcast_bytes(around(), data, size, root, deadline);
@@ -174,12 +172,12 @@ void RingBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
 }
 
 void RingBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
-  check();
+  shared_->failure.check();
   pairwise_all_to_all(*transport_, call, deadline);
 }
 
 void RingBackend::barrier(Deadline deadline) {
-  check();
+  shared_->failure.check();
   dissemination_barrier(around(), deadline);
 }
 

@@ -1,7 +1,6 @@
 // Implements collectives on host memory over a transport. make_ring_backend makes it.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "fusion/staging.hpp"
 #include "ring/algorithms.hpp"
 #include "ring/plan.hpp"
+#include "transport/failure.hpp"
 #include "tuning/algorithm_plan.hpp"
 
 namespace hvd::detail {
@@ -52,16 +52,14 @@ class RingBackend final : public Backend {
     AlgorithmTable table = default_table();
     FusionBuffer fused;
     FusionBuffer scratch;
-    std::atomic<bool> aborted{false};
+    /// The transport notices an abort itself, but the operations of a single rank do not use it.
+    Failure failure;
   };
 
   RingBackend(std::unique_ptr<Transport> transport, std::vector<int> host_of,
               std::shared_ptr<Shared> shared);
 
   [[nodiscard]] int size() const noexcept { return transport_->size(); }
-  /// Throws when the backend was aborted. The transport notices an abort itself, but the operations
-  /// of a single rank do not use it.
-  void check() const;
   /// Reduces the tensors in fusion memory, and a single tensor where it lies.
   void reduce_together(const AllreduceCall& call, Deadline deadline);
   void run(const Reduction& job, Deadline deadline);

@@ -27,7 +27,7 @@ Error peer_violation(int peer, std::string cause) {
 }
 
 void Failure::check() const {
-  if (aborted()) throw Error(Errc::aborted, "the transport was aborted");
+  if (aborted()) throw Error(Errc::aborted, "aborted");
 }
 
 }  // namespace hvd::detail

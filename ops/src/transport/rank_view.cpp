@@ -27,19 +27,8 @@ int rank_in_subset(std::span<const int> ranks, int rank, int size) {
 RankView::RankView(Transport& whole, std::vector<int> ranks)
     : whole_(whole),
       ranks_(std::move(ranks)),
-      rank_(rank_in_subset(ranks_, whole.rank(), whole.size())) {}
-
-RankView::RankView(std::unique_ptr<Transport> whole, std::vector<int> ranks)
-    : kept_(std::move(whole)),
-      whole_(*kept_),
-      ranks_(std::move(ranks)),
-      rank_(rank_in_subset(ranks_, whole_.rank(), whole_.size())) {}
-
-std::unique_ptr<RankView> RankView::reordered(Transport& whole, std::vector<int> ranks) {
-  const auto found = std::find(ranks.begin(), ranks.end(), whole.rank());
-  const auto rank = static_cast<int>(found - ranks.begin());
-  return std::unique_ptr<RankView>(new RankView(whole, std::move(ranks), rank));
-}
+      rank_(static_cast<int>(std::find(ranks_.begin(), ranks_.end(), whole.rank()) -
+                             ranks_.begin())) {}
 
 void RankView::exchange(const Outgoing& out, const Incoming& in, Deadline deadline) {
   Incoming from = in;

@@ -1,10 +1,8 @@
-// Makes a transport among some of another transport's ranks.
+// Makes a transport among some of another transport's ranks, or among all in another order.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <hvd/ops/internal/transport.hpp>
@@ -19,13 +17,8 @@ namespace hvd::detail {
 /// `whole`.
 class RankView final : public Transport {
  public:
-  /// `ranks` are ascending, and that of `whole` is among them. `whole` outlives the view.
+  /// `ranks` are ranks of `whole` in any order, its own among them. `whole` outlives the view.
   RankView(Transport& whole, std::vector<int> ranks);
-  /// Owns `whole`.
-  RankView(std::unique_ptr<Transport> whole, std::vector<int> ranks);
-  /// `ranks` are all ranks of `whole`, in any order.
-  [[nodiscard]] static std::unique_ptr<RankView> reordered(Transport& whole,
-                                                           std::vector<int> ranks);
 
   [[nodiscard]] std::string_view name() const noexcept override { return whole_.name(); }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -34,14 +27,10 @@ class RankView final : public Transport {
   void abort() noexcept override { whole_.abort(); }
 
  private:
-  RankView(Transport& whole, std::vector<int> ranks, int rank)
-      : whole_(whole), ranks_(std::move(ranks)), rank_(rank) {}
-
   [[nodiscard]] int translated(int peer) const noexcept {
     return peer < 0 ? peer : ranks_[static_cast<std::size_t>(peer)];
   }
 
-  std::unique_ptr<Transport> kept_;
   Transport& whole_;
   std::vector<int> ranks_;
   int rank_;

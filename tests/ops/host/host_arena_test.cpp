@@ -113,7 +113,7 @@ std::shared_ptr<const HostSegment> segment_of(std::size_t arena) {
 }
 
 TEST(HostArena, GivesAlignedMemoryUntilItIsFull) {
-  HostArena arena(segment_of(8 * kMiB), HostSegment::arena_begin());
+  HostArena arena(segment_of(8 * kMiB));
   EXPECT_EQ(arena.capacity(), 8 * kMiB);
   std::vector<void*> blocks;
   for (std::size_t size = 1;; size = size % 100'000 * 3 + 1) {
@@ -134,7 +134,7 @@ TEST(HostArena, GivesAlignedMemoryUntilItIsFull) {
 }
 
 TEST(HostArena, KnowsWhatLiesInIt) {
-  HostArena arena(segment_of(kMiB), HostSegment::arena_begin());
+  HostArena arena(segment_of(kMiB));
   auto* const block = static_cast<std::byte*>(arena.allocate(100));
   int local = 0;
   EXPECT_FALSE(arena.contains(&local, 4));
@@ -149,7 +149,7 @@ TEST(HostArena, KnowsWhatLiesInIt) {
 
 TEST(HostArena, GivesIdlePagesBack) {
   const auto segment = segment_of(64 * kMiB);
-  HostArena arena(segment, HostSegment::arena_begin());
+  HostArena arena(segment);
   const auto pages = [&] {
     struct stat status {};
     EXPECT_EQ(::fstat(segment->memory().fd(), &status), 0);
@@ -176,7 +176,7 @@ TEST(HostArena, GivesIdlePagesBack) {
 }
 
 TEST(HostArena, BelongsToOneProcess) {
-  HostArena arena(segment_of(16 * kMiB), HostSegment::arena_begin());
+  HostArena arena(segment_of(16 * kMiB));
   auto* const block = static_cast<char*>(arena.allocate(8 * kMiB));
   ASSERT_NE(block, nullptr);
   std::memset(block, 1, 8 * kMiB);
@@ -195,7 +195,7 @@ TEST(HostArena, BelongsToOneProcess) {
 TEST(HostArena, TakesPagesBackFromTheOthers) {
   const auto segment = segment_of(8 * kMiB);
   const HostSegment other = HostSegment::attach(UniqueFd(::dup(segment->memory().fd())), 0, 2);
-  HostArena arena(segment, HostSegment::arena_begin());
+  HostArena arena(segment);
   constexpr std::size_t kBytes = 20'000;
   auto* const before = static_cast<std::byte*>(arena.allocate(640));
   auto* const first = static_cast<std::byte*>(arena.allocate(kBytes));
@@ -229,7 +229,7 @@ TEST(HostArena, TakesPagesBackFromTheOthers) {
 TEST(HostArena, LosesNothingThatIsWrittenWhileItTakesPagesBack) {
   if (!allocations()) GTEST_SKIP() << "needs a process in which a mapping counts as no write";
   const auto segment = segment_of(8 * kMiB);
-  HostArena arena(segment, HostSegment::arena_begin());
+  HostArena arena(segment);
   auto* const memory = static_cast<std::byte*>(arena.allocate(4 * kMiB));
   auto* const count = reinterpret_cast<std::uint64_t*>(memory + 2 * kMiB);
   std::promise<void> begun;
@@ -254,7 +254,7 @@ TEST(HostArena, SaysSoWhenItCannotTakePagesBack) {
   if (!allocations()) GTEST_SKIP() << "needs a heap without a sanitizer";
   const auto segment = segment_of(64 * kMiB);
   const HostSegment other = HostSegment::attach(UniqueFd(::dup(segment->memory().fd())), 0, 2);
-  HostArena arena(segment, HostSegment::arena_begin());
+  HostArena arena(segment);
   auto* const block = static_cast<std::byte*>(arena.allocate(64 * kMiB));
   ASSERT_NE(block, nullptr);
   std::fill_n(block, 64 * kMiB, std::byte{1});
@@ -273,7 +273,7 @@ TEST(HostArena, SaysSoWhenItCannotTakePagesBack) {
 }
 
 TEST(HostArena, ServesThreadsAtOnce) {
-  HostArena arena(segment_of(16 * kMiB), HostSegment::arena_begin());
+  HostArena arena(segment_of(16 * kMiB));
   std::vector<std::thread> threads;
   for (int id = 1; id <= 4; ++id) {
     threads.emplace_back([&arena, id] {
@@ -339,12 +339,7 @@ TEST(HostGroup, RefusesWhatPointsOutsideTheArena) {
   ShmWait waiting(3, own.doorbell(), 0, failure);
   const std::size_t begin = HostSegment::arena_begin();
   const auto member = [&](int rank, const HostSegment& segment) {
-    return HostMember{{rank, &segment.doorbell(), -1},
-                      segment.data(),
-                      begin,
-                      segment.size(),
-                      &segment.sets(),
-                      nullptr};
+    return HostMember{{rank, &segment.doorbell(), -1}, &segment};
   };
   const HostGroup group({member(3, own), member(5, other)}, 0, waiting);
   const std::size_t end = other.size();

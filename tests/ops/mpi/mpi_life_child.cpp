@@ -36,9 +36,15 @@ using std::chrono::seconds;
 
 int rank() { return hvd::test::rank_of_world(); }
 
+std::shared_ptr<const hvd::detail::MpiComm> duplicate_world() {
+  const std::atomic<bool> never{false};
+  hvd::detail::Watch watch(in(seconds(20)), never, "init", "MPI");
+  return std::make_shared<const hvd::detail::MpiComm>(MPI_COMM_WORLD, watch);
+}
+
 std::unique_ptr<hvd::detail::MpiBackend> make_backend() {
-  return std::make_unique<hvd::detail::MpiBackend>(std::make_unique<hvd::detail::MpiUse>(),
-                                                   MPI_COMM_WORLD, in(seconds(20)));
+  auto use = std::make_shared<hvd::detail::MpiUse>();
+  return std::make_unique<hvd::detail::MpiBackend>(std::move(use), duplicate_world());
 }
 
 void twice() {
@@ -119,10 +125,7 @@ void abort_from_another_thread() {
 
 std::unique_ptr<hvd::detail::MpiTransport> make_transport() {
   auto use = std::make_shared<hvd::detail::MpiUse>();
-  const std::atomic<bool> never{false};
-  hvd::detail::Watch watch(in(seconds(20)), never, "init", "MPI");
-  auto comm = std::make_shared<const hvd::detail::MpiComm>(MPI_COMM_WORLD, watch);
-  return std::make_unique<hvd::detail::MpiTransport>(std::move(use), std::move(comm));
+  return std::make_unique<hvd::detail::MpiTransport>(std::move(use), duplicate_world());
 }
 
 void await_message(hvd::Transport& transport, hvd::Deadline deadline) {
@@ -154,6 +157,34 @@ void message_abort(bool before) {
   say(outcome([&] { await_message(*transport, in(seconds(20))); }));
   if (!before) aborter.join();
   say("again " + outcome([&] { await_message(*transport, in(seconds(20))); }));
+}
+
+/// What MPI_Isend returns, unless that is MPI_SUCCESS: then libmpi's function is called.
+std::atomic<int> sending_fails_with{MPI_SUCCESS};
+
+/// MPI reports that rank 1 cannot be reached, while nothing has come from rank 2.
+void message_unsent() {
+  const auto transport = make_transport();
+  if (rank() != 0) return;
+  sending_fails_with = MPI_ERR_OTHER;
+  std::byte byte{};
+  say(outcome([&] {
+    transport->exchange({.peer = 1, .bytes = {&byte, 1}},
+                        {.peer = 2, .size = 1, .into = &byte, .sink = {}}, in(seconds(20)));
+  }));
+}
+
+/// MPI's collectives and its messages are used in turn, and rank 1 sends none.
+void message_timeout_among_collectives() {
+  const auto use = std::make_shared<hvd::detail::MpiUse>();
+  const auto comm = duplicate_world();
+  hvd::detail::MpiBackend backend(use, comm);
+  hvd::detail::MpiTransport transport(use, comm);
+  const auto alone = backend.subset(std::vector<int>{rank()}, in(seconds(20)));
+  if (rank() != 0) return;
+  say(outcome([&] { await_message(transport, in(milliseconds(100))); }));
+  say("whole " + outcome([&] { backend.barrier(in(seconds(20))); }));
+  say("subset " + outcome([&] { alone->barrier(in(seconds(20))); }));
 }
 
 /// The sink throws half way, like a reduction that cannot continue.
@@ -275,6 +306,13 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_C
   return PMPI_Irecv(data, count, type, from, tag, comm, request);
 }
 
+/// Replaces libmpi's function, and fails where a scenario wants it.
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  if (sending_fails_with != MPI_SUCCESS) return sending_fails_with;
+  return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void()>> scenarios = {
       {"twice", twice},
@@ -285,6 +323,8 @@ int main(int argc, char** argv) {
       {"abort", abort_from_another_thread},
       {"message-timeout", [] { message_timeout(0); }},
       {"message-large-timeout", [] { message_timeout(std::size_t{64} << 20); }},
+      {"message-unsent", message_unsent},
+      {"message-timeout-among-collectives", message_timeout_among_collectives},
       {"message-abort", [] { message_abort(false); }},
       {"message-abort-before", [] { message_abort(true); }},
       {"message-interrupted", message_interrupted},

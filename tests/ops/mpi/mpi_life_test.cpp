@@ -137,6 +137,18 @@ TEST_F(MpiLifeTest, AMessageThatNobodyTakesIsATimeoutThatNamesItsReceiver) {
   EXPECT_TRUE(has(output, "[0] new unsupported: ")) << output;
 }
 
+TEST_F(MpiLifeTest, AMessageThatMpiCannotSendIsAnErrorThatNamesItsReceiver) {
+  const std::string output = run("message-unsent", kOptions, 3);
+  EXPECT_TRUE(has(output, "[0] peer lost of rank 1: ")) << output;
+}
+
+TEST_F(MpiLifeTest, AnErrorOfAMessageEndsCollectivesToo) {
+  const std::string output = run("message-timeout-among-collectives");
+  EXPECT_TRUE(has(output, "[0] timeout of rank 1: ")) << output;
+  EXPECT_TRUE(has(output, "[0] whole timeout of rank 1: ")) << output;
+  EXPECT_TRUE(has(output, "[0] subset timeout of rank 1: ")) << output;
+}
+
 TEST_F(MpiLifeTest, AbortEndsAWaitForAMessage) {
   const std::string output = run("message-abort");
   EXPECT_TRUE(has(output, "[0] aborted: ")) << output;
