@@ -114,8 +114,8 @@ TEST(StreamTest, SignalsDoNotHoldAJobWhoseReaderDoesNotRead) {
   options.output = pipe.write.get();
   test::Process process(std::move(options));
   process.wait_for_err("ready", test::in(kPatience));
-  EXPECT_TRUE(signal_until_the_end(process, SIGINT, test::in(kPatience),
-                                   std::chrono::milliseconds(50)));
+  EXPECT_TRUE(
+      signal_until_the_end(process, SIGINT, test::in(kPatience), std::chrono::milliseconds(50)));
   EXPECT_EQ(process.wait(test::in(kPatience)).exit_code(), 128 + SIGINT);
 }
 
