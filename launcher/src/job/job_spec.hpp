@@ -25,7 +25,8 @@ struct JobSpec {
   std::string job_id;
   Secret secret;
   Variables own;  ///< the environment that is passed on to ranks
-  // These two are found out once, since an agent may be started hours later.
+  // These two are found out when the job, or a try of it, starts: an agent of an elastic job may be
+  // started hours later.
   std::string directory = working_directory(own);  ///< in which the ranks run
   std::string hvdrun = own_path();                 ///< the path of hvdrun on all hosts
   Forwarding forwarding{};                         ///< the part of it that goes to other machines
