@@ -114,7 +114,7 @@ void Job::start_agent(std::size_t host) {
     link = std::make_unique<AgentLink>(io_, std::move(agents_->streams[host]), agents_->via);
   } else {
     link = std::make_unique<AgentLink>(
-        io_, spec_.command(options_, plan_, host, standard_input_to_pass()));
+        io_, spec_.command(options_, host, plan_.hosts[host], standard_input_to_pass()));
   }
 }
 

@@ -10,14 +10,13 @@
 
 namespace hvd::launcher {
 
-AgentCommand JobSpec::command(const Options& options, const Plan& plan, std::size_t host,
+AgentCommand JobSpec::command(const Options& options, std::size_t host, const HostSpec& to,
                               int standard_input) const {
   if (!remote[host]) {
     return local_agent(several_machines ? without(own, forwarding.withheld) : own,
                        host == 0 ? standard_input : -1);
   }
   const Variables variables = without(own, forwarding.withheld);
-  const HostSpec& to = plan.hosts[host];
   if (options.launcher == Launcher::slurm) return slurm_agent(to.name, hvdrun, variables);
   const SshOptions ssh{.port = options.ssh_port,
                        .identity_file = options.ssh_identity_file,

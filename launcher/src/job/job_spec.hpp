@@ -35,9 +35,9 @@ struct JobSpec {
   bool agents_are_their_own = false;  ///< remote agents have a program and environment of their own
   bool agents_have_the_secret = false;
 
-  /// Returns the command that starts the agent of `host`. The first rank reads from the descriptor
-  /// `standard_input`; -1 means /dev/null.
-  [[nodiscard]] AgentCommand command(const Options& options, const Plan& plan, std::size_t host,
+  /// Returns the command that starts the agent of `host`, which is `to`. The first rank reads from
+  /// the descriptor `standard_input`; -1 means /dev/null.
+  [[nodiscard]] AgentCommand command(const Options& options, std::size_t host, const HostSpec& to,
                                      int standard_input) const;
   [[nodiscard]] Prepare prepare(const Options& options, const Plan& plan, std::size_t host) const;
   /// Returns the network that the ranks use, in the form in which they read it from their
