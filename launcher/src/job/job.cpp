@@ -71,12 +71,6 @@ OutputHub::Options output_options(const Options& options, const Plan& plan,
 
 }  // namespace
 
-Job::Job(Options options, Plan plan)
-    : Job(std::move(options), std::move(plan), std::optional<ConnectedAgents>()) {}
-
-Job::Job(Options options, Plan plan, ConnectedAgents agents)
-    : Job(std::move(options), std::move(plan), std::optional(std::move(agents))) {}
-
 Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
     : JobBase(options, output_options(options, plan, agents),
               {.job_id = random_job_id(),
