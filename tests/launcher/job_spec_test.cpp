@@ -118,14 +118,14 @@ TEST_F(JobSpecTest, AnAgentsOwnPartTakesThePlaceOfWhatComes) {
 }
 
 TEST_F(JobSpecTest, TheNetworkIsTheUsersThenTheOptionsThenTheEnvironments) {
-  EXPECT_EQ(job_spec.interfaces(options), "");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "");
   job_spec.own.emplace_back("HVD_NETWORK_INTERFACES=eth0");
-  EXPECT_EQ(job_spec.interfaces(options), "eth0");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "eth0");
   options.interfaces = "eth1";
-  EXPECT_EQ(job_spec.interfaces(options), "eth1");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "eth1");
   EXPECT_EQ(prepare(0).interfaces, "eth1");
   options.exports.push_back({"HVD_NETWORK_INTERFACES", "eth2"});
-  EXPECT_EQ(job_spec.interfaces(options), "eth2");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "eth2");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::string_view kHostTimeout = "HVD_HOST_TIMEOUT_S";
+constexpr std::string_view kInterfaces = "HVD_NETWORK_INTERFACES";
 constexpr std::string_view kUseMpirun =
     "hvdrun does not run mpirun; programs of the library start under it directly: mpirun -np N "
     "program";
@@ -376,9 +377,16 @@ Variables option_variables(const Options& options) {
     variables.push_back(fmt::format("HVD_START_TIMEOUT={}", seconds.count()));
   }
   if (!options.interfaces.empty()) {
-    variables.push_back(fmt::format("HVD_NETWORK_INTERFACES={}", options.interfaces));
+    variables.push_back(fmt::format("{}={}", kInterfaces, options.interfaces));
   }
   return variables;
+}
+
+std::string chosen_interfaces(const Options& options, const std::vector<std::string>& environment) {
+  const Variables exported = exported_variables(options.exports, environment);
+  if (contains(exported, kInterfaces)) return std::string(value_of(exported, kInterfaces));
+  if (!options.interfaces.empty()) return options.interfaces;
+  return std::string(value_of(environment, kInterfaces));
 }
 
 }  // namespace hvd::launcher

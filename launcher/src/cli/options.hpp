@@ -79,6 +79,12 @@ struct Options {
 /// them.
 [[nodiscard]] std::vector<std::string> option_variables(const Options& options);
 
+/// Returns the network that the ranks use, in the form in which they read it from their
+/// environment: that of -x, of --network-interfaces or of `environment`. Empty: it is their own
+/// choice.
+[[nodiscard]] std::string chosen_interfaces(const Options& options,
+                                            const std::vector<std::string>& environment);
+
 /// Returns what --help prints.
 [[nodiscard]] std::string help_text();
 

@@ -318,7 +318,8 @@ void Job::report_end() {
   text += why_not;
   output_.say(text);
   if (agents_) send_finished(text);
-  if (outcome_.culprit && plan_.hosts.size() > 1 && spec_.interfaces(options_).empty()) {
+  if (outcome_.culprit && plan_.hosts.size() > 1 &&
+      chosen_interfaces(options_, spec_.own).empty()) {
     output_.say(network_hint(output_.tail(outcome_.culprit->rank)));
   }
 }

@@ -33,7 +33,7 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
                               : several_machines ? RendezvousReach::network
                                                  : RendezvousReach::machine,
                 .host_timeout = remote[host] ? options.host_timeout : std::chrono::milliseconds{0},
-                .interfaces = interfaces(options),
+                .interfaces = chosen_interfaces(options, own),
                 .directory = directory,
                 .program = options.program,
                 .environment = {},
@@ -56,14 +56,6 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
         {.rank = at.rank, .variables = merge(rank_variables(at, plan), exported)});
   }
   return frame;
-}
-
-std::string JobSpec::interfaces(const Options& options) const {
-  constexpr const char* kName = "HVD_NETWORK_INTERFACES";
-  const Variables exported = exported_variables(options.exports, own);
-  if (contains(exported, kName)) return std::string(value_of(exported, kName));
-  if (!options.interfaces.empty()) return options.interfaces;
-  return std::string(value_of(own, kName));
 }
 
 }  // namespace hvd::launcher

@@ -40,9 +40,6 @@ struct JobSpec {
   [[nodiscard]] AgentCommand command(const Options& options, std::size_t host, const HostSpec& to,
                                      int standard_input) const;
   [[nodiscard]] Prepare prepare(const Options& options, const Plan& plan, std::size_t host) const;
-  /// Returns the network that the ranks use, in the form in which they read it from their
-  /// environment.
-  [[nodiscard]] std::string interfaces(const Options& options) const;
 };
 
 }  // namespace hvd::launcher
