@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/elastic_options.hpp"
@@ -84,6 +85,9 @@ struct Options {
 /// choice.
 [[nodiscard]] std::string chosen_interfaces(const Options& options,
                                             const std::vector<std::string>& environment);
+
+/// Parses the value of `option`, a number of seconds. Throws CLI::ValidationError.
+[[nodiscard]] std::chrono::milliseconds parse_seconds(const char* option, std::string_view text);
 
 /// Returns what --help prints.
 [[nodiscard]] std::string help_text();
