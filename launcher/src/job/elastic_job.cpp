@@ -110,9 +110,8 @@ void ElasticJob::on_discovery_failure(const std::string& why) {
 
 void ElasticJob::start_agent(std::size_t index) {
   while (hosts_.size() <= index) {
-    const bool remote = is_remote(known_hosts_.all()[hosts_.size()], options_.launcher);
-    spec_.remote.push_back(remote);
-    hosts_.push_back({.remote = remote, .over = true});
+    spec_.remote.push_back(is_remote(known_hosts_.all()[hosts_.size()], options_.launcher));
+    hosts_.push_back({.over = true});
     agents_.emplace_back(io_);
   }
   Host& host = hosts_[index];
@@ -233,16 +232,16 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   lost_.push_back(std::move(host.link));
   // It may be the caller, so it is closed later.
   boost::asio::post(io_, [this] { forget_links(); });
-  if (!host.remote) bury_workers(index);
+  if (!spec_.remote[index]) bury_workers(index);
   end_output(index);
   if (!ending_) {
     report(why);
-    const bool was_to_serve = forming_ && forming_->host == index;
-    const std::vector<int> waiting = was_to_serve ? forming_->form.workers : std::vector<int>();
+    std::vector<int> waiting;  // members that were not told of the generation
+    if (forming_ && membership_.host_of(forming_->form.workers.front()) == index) {
+      waiting = std::exchange(forming_, std::nullopt)->form.workers;
+    }
     const std::uint32_t generation = membership_.generation();
-    if (was_to_serve) forming_.reset();
     obey(membership_.on_host_lost(index, Clock::now()));
-    // Its members were not told of the generation, so they still wait.
     for (const int worker : waiting) {
       obey(membership_.on_waits(worker, {.generation = generation, .start_failed = true},
                                 Clock::now()));
@@ -397,9 +396,9 @@ void ElasticJob::carry_out(const Membership::Form& form) {
          options_.verbose || form.generation > 1);
   const bool several = std::any_of(form.workers.begin(), form.workers.end(), [&](int worker) {
     const std::size_t other = membership_.host_of(worker);
-    return other != host && (hosts_[other].remote || hosts_[host].remote);
+    return other != host && (spec_.remote[other] || spec_.remote[host]);
   });
-  forming_ = Forming{.form = form, .host = host};
+  forming_ = Forming{.form = form};
   announced_ = stop_signal_ = 0;
   order(host, Serve{.generation = form.generation,
                     .reach = several ? RendezvousReach::network : RendezvousReach::machine});

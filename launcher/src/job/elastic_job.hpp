@@ -47,10 +47,9 @@ class ElasticJob final : private JobBase {
     std::vector<Frame> orders;              ///< for when it is prepared
     bool unreachable = false;               ///< the host is about to count as lost
   };
-  /// A generation whose store is not served yet.
+  /// A generation whose store is not served yet. The agent of its rank 0 was asked to serve it.
   struct Forming {
     Membership::Form form;
-    std::size_t host = 0;                   ///< its agent was asked to serve the store
     std::vector<Membership::Tell> later{};  ///< orders that must follow the assignments
   };
 

@@ -95,7 +95,7 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
     const bool remote = agents_ ? static_cast<bool>(agents_->streams.at(index))
                                 : is_remote(host, options_.launcher);
     const bool forwards_signals = remote && agents_ && agents_->via == kViaNode;
-    hosts_.push_back({.session = {plan_, index, forwards_signals}, .remote = remote});
+    hosts_.push_back({.session = {plan_, index, forwards_signals}});
     spec_.remote.push_back(remote);
     spec_.several_machines |= remote && (!agents_ || agents_->several_machines);
   }
@@ -104,7 +104,7 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
 
 void Job::start_agent(std::size_t host) {
   auto& link = hosts_[host].link;
-  if (agents_ && hosts_[host].remote) {
+  if (agents_ && spec_.remote[host]) {
     link = std::make_unique<AgentLink>(io_, std::move(agents_->streams[host]), agents_->via);
   } else {
     link = std::make_unique<AgentLink>(
@@ -340,10 +340,9 @@ std::string Job::decide_restart() {
 /// Sends every node the report, the exit code, and whether it has to join again for a restart.
 void Job::send_finished(const std::string& report) {
   if (may_restart_ && agents_->on_restart) agents_->on_restart();
-  for (Host& host : hosts_) {
-    if (host.remote) {
-      host.link->send(Finished{.code = outcome_.code, .again = may_restart_, .report = report});
-    }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (!spec_.remote[i]) continue;
+    hosts_[i].link->send(Finished{.code = outcome_.code, .again = may_restart_, .report = report});
   }
 }
 

@@ -82,8 +82,8 @@ void JobBase::on_signal(int signal) {
 
 /// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
 void JobBase::suspend() {
-  for (Host& host : hosts_) {
-    if (host.remote && !host.over) host.link->send(Suspend{});
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (spec_.remote[i] && !hosts_[i].over) hosts_[i].link->send(Suspend{});
   }
   ::raise(SIGSTOP);
 }
