@@ -82,6 +82,20 @@ class ElasticJobTest : public testing::Test {
     EXPECT_THAT(result.out, HasSubstr("has finished"));
     return result;
   }
+  /// Expects that hvdrun ends as after this signal, and its three workers after the same step.
+  void expect_same_step(int signal) {
+    const auto result = wait();
+    EXPECT_EQ(result.exit_code(), signal == SIGUSR1 ? 0 : kExitSignalBase + signal) << result.err;
+    const std::string words = "stops after step ";
+    const auto at = result.out.find(words) + words.size();
+    const std::string step = result.out.substr(at, result.out.find('\n', at) - at);
+    for (const char* worker : {"0", "1", "2"}) {
+      EXPECT_THAT(result.out,
+                  HasSubstr("worker " + std::string(worker) + " " + words + step + "\n"))
+          << result.err;
+      EXPECT_THAT(result.out, HasSubstr("worker " + std::string(worker) + " has finished"));
+    }
+  }
   /// Returns whether hvdrun has a file open whose path contains this.
   [[nodiscard]] bool has_open(const std::string& name) const {
     const std::string descriptors = "/proc/" + std::to_string(job_->pid()) + "/fd";
@@ -685,15 +699,26 @@ TEST_F(ElasticJobTest, AllRanksStopAfterTheSameStepWhenHvdrunIsAsked) {
     start({"-np", "3", "--min-np", "1"});
     for (const int rank : {0, 1, 2}) wait_for(rank, rank, 3);
     job_->signal(signal);
-    const auto result = wait();
-    EXPECT_EQ(result.exit_code(), signal == SIGUSR1 ? 0 : kExitSignalBase + SIGTERM) << result.err;
-    const std::string words = "stops after step ";
-    const auto at = result.out.find(words) + words.size();
-    const std::string step = result.out.substr(at, result.out.find('\n', at) - at);
-    for (const char* worker : {"0", "1", "2"}) {
-      EXPECT_THAT(result.out,
-                  HasSubstr("worker " + std::string(worker) + " " + words + step + "\n"));
-      EXPECT_THAT(result.out, HasSubstr("worker " + std::string(worker) + " has finished"));
+    expect_same_step(signal);
+  }
+}
+
+// A scheduler signals all of them at nearly the same time, in any order. The ranks take several
+// steps meanwhile.
+TEST_F(ElasticJobTest, ANoticeToAllAgentsAndHvdrunIsOneRequest) {
+  for (const int signal : {SIGUSR1, SIGTERM}) {
+    for (const bool hvdrun_is_last : {true, false}) {
+      start({"-np", "3", "--min-np", "1", "-H", "localhost:1,127.0.0.1:2"});
+      std::vector<pid_t> notified;
+      for (const int rank : {0, 2}) notified.push_back(parent_of(wait_for(rank, rank, 3)));
+      wait_for(1, 1, 3);
+      ASSERT_NE(notified[0], notified[1]);
+      notified.insert(hvdrun_is_last ? notified.end() : notified.begin(), job_->pid());
+      for (const pid_t pid : notified) {
+        ::kill(pid, signal);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      expect_same_step(signal);
     }
   }
 }

@@ -49,12 +49,14 @@ inline test::ProcessResult run(test::ProcessOptions options,
   return test::run_process(std::move(options), test::in(patience));
 }
 
-/// Sends the signal again and again until the process has ended, which the caller still waits for.
-/// Returns false at the deadline.
-inline bool signal_until_the_end(const test::Process& job, int signal, Deadline deadline) {
+/// Sends the signal again and again, with pauses between, until the process has ended, which the
+/// caller still waits for. Returns false at the deadline.
+inline bool signal_until_the_end(const test::Process& job, int signal, Deadline deadline,
+                                 std::chrono::milliseconds pause = {}) {
   siginfo_t ended{};
   while (ended.si_pid == 0 && Clock::now() < deadline) {
     job.signal(signal);
+    ::poll(nullptr, 0, static_cast<int>(pause.count()));
     ::waitid(P_PID, static_cast<id_t>(job.pid()), &ended, WEXITED | WNOHANG | WNOWAIT);
   }
   return ended.si_pid != 0;

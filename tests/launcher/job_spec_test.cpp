@@ -66,7 +66,7 @@ TEST_F(JobSpecTest, AnotherMachineGetsWhatIsPassedOn) {
   ASSERT_EQ(frame.ranks.size(), 1U);
   EXPECT_EQ(frame.ranks[0].rank, 2);
   // All ranks of a job on several machines find the same.
-  EXPECT_THAT(job_spec.command(options, plan, 0, -1).variables, ElementsAre("PATH=/bin"));
+  EXPECT_THAT(job_spec.command(options, 0, plan.hosts[0], -1).variables, ElementsAre("PATH=/bin"));
 }
 
 TEST_F(JobSpecTest, OnOneMachineNothingIsWithheld) {
@@ -74,7 +74,7 @@ TEST_F(JobSpecTest, OnOneMachineNothingIsWithheld) {
   job_spec.remote = {false};
   job_spec.several_machines = false;
   EXPECT_EQ(prepare(0).rendezvous, RendezvousReach::machine);
-  const AgentCommand command = job_spec.command(options, plan, 0, 7);
+  const AgentCommand command = job_spec.command(options, 0, plan.hosts[0], 7);
   EXPECT_EQ(command.variables, job_spec.own);
   EXPECT_EQ(command.standard_input, 7);
 }
@@ -118,14 +118,14 @@ TEST_F(JobSpecTest, AnAgentsOwnPartTakesThePlaceOfWhatComes) {
 }
 
 TEST_F(JobSpecTest, TheNetworkIsTheUsersThenTheOptionsThenTheEnvironments) {
-  EXPECT_EQ(job_spec.interfaces(options), "");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "");
   job_spec.own.emplace_back("HVD_NETWORK_INTERFACES=eth0");
-  EXPECT_EQ(job_spec.interfaces(options), "eth0");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "eth0");
   options.interfaces = "eth1";
-  EXPECT_EQ(job_spec.interfaces(options), "eth1");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "eth1");
   EXPECT_EQ(prepare(0).interfaces, "eth1");
   options.exports.push_back({"HVD_NETWORK_INTERFACES", "eth2"});
-  EXPECT_EQ(job_spec.interfaces(options), "eth2");
+  EXPECT_EQ(chosen_interfaces(options, job_spec.own), "eth2");
 }
 
 }  // namespace

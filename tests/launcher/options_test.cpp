@@ -105,8 +105,7 @@ TEST(OptionsTest, TheHostTimeoutIsWhatTheRanksFind) {
             milliseconds{5000});
   EXPECT_EQ(timeout({"-x", "HVD_HOST_TIMEOUT_S"}, "3"), milliseconds{3000});
   for (const char* bad : {"1.9", "0", "-1", "x", "3s", "nan", "1e12"}) {
-    EXPECT_THAT(complaint({"-np", "1", "--host-timeout", bad, "true"}),
-                HasSubstr(bad == std::string("1e12") ? "expected seconds" : "--host-timeout"))
+    EXPECT_THAT(complaint({"-np", "1", "--host-timeout", bad, "true"}), HasSubstr("--host-timeout"))
         << bad;
     EXPECT_THAT(complaint({"-np", "1", "-x", std::string("HVD_HOST_TIMEOUT_S=") + bad, "true"}),
                 HasSubstr("HVD_HOST_TIMEOUT_S"))

@@ -277,6 +277,49 @@ TEST_F(SlurmTest, ScancelStopsAllRanksAfterTheSameStep) {
   }
 }
 
+// Slurm also signals hvdrun and its srun clients then, in any order.
+TEST_F(SlurmTest, ACancelledBatchJobStopsAfterTheSameStep) {
+  for (const bool elastic : {false, true}) {
+    const Directory directory;
+    const fs::path out = directory.path() / "out";
+    const fs::path script = directory.path() / "script";
+    const std::string program =
+        elastic ? fmt::format("--min-np 2 '{}' '{}'", ELASTIC_LOOP, directory.path().string())
+                : fmt::format("'{}' slow", STOPPING);
+    std::ofstream(script) << fmt::format("#!/bin/sh\nexec '{}' -np 4 {}\n", HVDRUN, program);
+    const auto submitted =
+        run(in_cluster({"sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2",
+                        "--output=" + out.string(), script.string()}));
+    ASSERT_EQ(submitted.exit_code(), 0) << submitted.err;
+    const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
+    const auto deadline = test::in(kPatience);
+    std::string said;
+    const auto said_by_all = [&](const std::string& words) {
+      said = fs::exists(out) ? directory.read("out") : "";
+      for (int rank = 0; rank < 4; ++rank) {
+        if (said.find(fmt::format("[{}]<stdout>:{}", rank, words)) == std::string::npos) {
+          return false;
+        }
+      }
+      return true;
+    };
+    while (!said_by_all(elastic ? "generation 1" : "pid")) ASSERT_LT(Clock::now(), deadline);
+    ASSERT_EQ(run(in_cluster({"scancel", job})).exit_code(), 0);
+    while (!run(in_cluster({"squeue", "-h", "-j", job})).out.empty()) {
+      ASSERT_LT(Clock::now(), deadline);
+    }
+    ASSERT_TRUE(said_by_all(elastic ? "worker" : "stopped after")) << said;
+    EXPECT_THAT(said, HasSubstr("hvdrun: received signal 15 (SIGTERM)"));
+    const std::string words = elastic ? " stops after step " : ":stopped after ";
+    const auto at = said.find(words);
+    ASSERT_NE(at, std::string::npos) << said;
+    const std::string line = said.substr(at, said.find('\n', at) - at + 1);
+    std::size_t lines = 0;
+    for (auto next = at; next != std::string::npos; next = said.find(line, next + 1)) ++lines;
+    EXPECT_EQ(lines, 4U) << said;
+  }
+}
+
 TEST_F(SlurmTest, AFailureIsReportedAsEver) {
   const auto result =
       run(allocated({"-np", "4", "sh", "-c", "test $HVD_RANK = 2 && exit 7; exec sleep 600"}));

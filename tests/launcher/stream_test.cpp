@@ -108,6 +108,17 @@ TEST(StreamTest, AReaderThatDoesNotReadDoesNotHoldAFailedJob) {
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));
 }
 
+TEST(StreamTest, SignalsDoNotHoldAJobWhoseReaderDoesNotRead) {
+  Pipe pipe;
+  auto options = hvdrun_script(1, "yes | head -c 500000; echo ready >&2; exec sleep 600");
+  options.output = pipe.write.get();
+  test::Process process(std::move(options));
+  process.wait_for_err("ready", test::in(kPatience));
+  EXPECT_TRUE(
+      signal_until_the_end(process, SIGINT, test::in(kPatience), std::chrono::milliseconds(50)));
+  EXPECT_EQ(process.wait(test::in(kPatience)).exit_code(), 128 + SIGINT);
+}
+
 TEST(StreamTest, AReaderThatGoesAwayEndsTheJob) {
   Pipe pipe;
   test::Lifeline lifeline;

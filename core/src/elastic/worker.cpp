@@ -28,6 +28,9 @@ constexpr std::string_view kSocketVariable = "HVD_ELASTIC_FD";
 // sets a flag cannot wake it.
 constexpr std::chrono::milliseconds kLook{50};
 
+// A scheduler that ends a job may signal workers and agents a moment before hvdrun.
+constexpr std::chrono::milliseconds kSameRequest{500};
+
 UniqueFd inherited_socket() {
   const Lookup lookup = environment_variable;
   const auto fd = VariableReader(lookup).integer(kSocketVariable);
@@ -99,9 +102,13 @@ std::optional<Config> ElasticWorker::next_generation(const Error* reason) {
 
 ElasticWorker::Wish ElasticWorker::wish() {
   watch_stop_signals();
-  // A `Stop` precedes its signal, so it is there if the signal has come.
+  // A `Stop` of hvdrun precedes its signal, but others may have sent the same one before.
   const bool asked = process_was_asked_to_stop();
-  while (const std::optional<ElasticOrder> order = receive(Clock::now())) {
+  const bool awaits_stop = asked && !std::exchange(was_asked_, asked);
+  const Deadline deadline =
+      Clock::now() + (awaits_stop ? kSameRequest : std::chrono::milliseconds{0});
+  while (const std::optional<ElasticOrder> order =
+             receive(stop_announced_ ? Clock::now() : deadline)) {
     if (std::holds_alternative<Stop>(*order)) {
       stop_announced_ = true;
     } else if (std::holds_alternative<Change>(*order)) {

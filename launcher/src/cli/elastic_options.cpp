@@ -1,14 +1,11 @@
 #include "cli/elastic_options.hpp"
 
 #include <array>
-#include <cmath>
 #include <string_view>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-
-#include <hvd/core/internal/text.hpp>
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
@@ -17,24 +14,12 @@
 namespace hvd::launcher {
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr const char* kTimeout = "--elastic-timeout";
 constexpr const char* kSlots = "--slots-per-host";
 constexpr const char* kResetLimit = "--reset-limit";
 constexpr const char* kCooldown = "--blacklist-cooldown-range";
 
 [[noreturn]] void refuse_use(const std::string& why) { throw LaunchError(kExitUsage, why); }
-
-milliseconds parse_seconds(const char* option, std::string_view text) {
-  constexpr double kMost = 1e9;
-  const auto value = detail::to_number<double>(text);
-  if (!value || !std::isfinite(*value) || *value < 0.0 || *value > kMost) {
-    throw CLI::ValidationError(
-        fmt::format("{} {}: expected seconds, 0 or more", option, in_quotes(text)));
-  }
-  return milliseconds{static_cast<milliseconds::rep>(std::llround(*value * 1000.0))};
-}
 
 void parse_cooldown(std::string_view text, ElasticOptions& to) {
   const auto comma = text.find(',');

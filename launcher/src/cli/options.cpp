@@ -25,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::string_view kHostTimeout = "HVD_HOST_TIMEOUT_S";
+constexpr std::string_view kInterfaces = "HVD_NETWORK_INTERFACES";
 constexpr std::string_view kUseMpirun =
     "hvdrun does not run mpirun; programs of the library start under it directly: mpirun -np N "
     "program";
@@ -35,10 +36,6 @@ struct Raw {
   std::vector<std::string> exports;
   std::vector<std::string> mpi_launch_flags;
   std::string config_file;
-  double status_interval = 0.0;
-  double grace = 5.0;
-  double start_timeout = 30.0;
-  double timeout = 0.0;
   bool no_prefix = false;
 };
 
@@ -57,6 +54,12 @@ struct Parser {
 
   Parser() {
     Options& to = raw.options;
+    const auto seconds = [this](const char* name, auto& time, const char* text) {
+      app.add_option_function<std::string>(
+             name, [name, &time](const std::string& value) { time = parse_seconds(name, value); },
+             text)
+          ->type_name("S");
+    };
     app.formatter(std::make_shared<HelpFormatter>());
     app.set_help_flag();
     app.add_flag("-h,--help", to.help, "Print this text");
@@ -100,15 +103,11 @@ struct Parser {
     app.add_option("--config-file", raw.config_file,
                    "Take options from a YAML file; those of the command line win")
         ->type_name("FILE");
-    app.add_option("--grace", raw.grace,
-                   "Seconds between a signal to hvdrun, which the ranks get, and SIGKILL [5]")
-        ->type_name("S");
-    app.add_option("--start-timeout", raw.start_timeout,
-                   "Seconds until all ranks have started and found each other [30]")
-        ->type_name("S");
-    app.add_option("--timeout", raw.timeout,
-                   "End the job after so many seconds, with exit code 124")
-        ->type_name("S");
+    seconds("--grace", to.grace,
+            "Seconds between a signal to hvdrun, which the ranks get, and SIGKILL [5]");
+    seconds("--start-timeout", to.start_timeout,
+            "Seconds until all ranks have started and found each other [30]");
+    seconds("--timeout", to.timeout, "End the job after so many seconds, with exit code 124");
     app.add_option_function<std::string>(
            "--host-timeout",
            [this](const std::string& value) {
@@ -130,9 +129,8 @@ struct Parser {
     add_elastic_options(app, to.elastic);
     add_node_options(app, to.node);
     app.add_flag("--status", to.status, "Say how the ranks get on: live on a terminal");
-    app.add_option("--status-interval", raw.status_interval,
-                   "Seconds between two such lines [1 on a terminal, else 10]")
-        ->type_name("S");
+    seconds("--status-interval", to.status_interval,
+            "Seconds between two such lines [1 on a terminal, else 10]");
     app.add_flag("--dry-run", to.dry_run, "Print the command of every rank and start nothing");
     app.add_flag("--check-build", to.check_build,
                  "Print what this build of hvd and this machine can do");
@@ -177,12 +175,12 @@ void Parser::add_tuning() {
 
 constexpr milliseconds kLeastStatusInterval{200};
 
-milliseconds seconds(std::string_view name, double value) {
+/// Returns nothing if the text is no number of seconds.
+std::optional<milliseconds> seconds_in(std::string_view text) {
   constexpr double kMost = 1e9;
-  if (!std::isfinite(value) || value < 0.0 || value > kMost) {
-    throw LaunchError(kExitUsage, fmt::format("{} {}: expected seconds, 0 or more", name, value));
-  }
-  return milliseconds{static_cast<milliseconds::rep>(std::llround(value * 1000.0))};
+  const auto value = detail::to_number<double>(text);
+  if (!value || !std::isfinite(*value) || *value < 0.0 || *value > kMost) return std::nullopt;
+  return milliseconds{static_cast<milliseconds::rep>(std::llround(*value * 1000.0))};
 }
 
 /// The variables with a rank's identity, which only hvdrun sets.
@@ -291,14 +289,13 @@ void settle_host_timeout(Options& options, const std::vector<std::string>& envir
   for (const Variables* const from : {&exported, &chosen, &environment}) {
     if (!contains(*from, kHostTimeout)) continue;
     const std::string_view value = value_of(*from, kHostTimeout);
-    const auto number = detail::to_number<double>(value);
-    if (!number || !std::isfinite(*number) ||
-        std::chrono::duration<double>(*number) < kLeastHostTimeout) {
+    const auto time = seconds_in(value);
+    if (!time || *time < kLeastHostTimeout) {
       throw LaunchError(kExitUsage, fmt::format("{} {}: expected 2 seconds or more",
                                                 from == &chosen ? "--host-timeout" : kHostTimeout,
                                                 in_quotes(value)));
     }
-    options.host_timeout = seconds(kHostTimeout, *number);
+    options.host_timeout = *time;
     return;
   }
 }
@@ -329,19 +326,11 @@ Options parse_options(const std::vector<std::string>& arguments,
   for (const std::string& text : parser.raw.mpi_launch_flags) {
     add_launch_flag(text, options.exports);
   }
-  options.grace = seconds("--grace", parser.raw.grace);
-  if (parser.app.count("--status-interval") > 0) {
-    options.status_interval = seconds("--status-interval", parser.raw.status_interval);
+  if (options.status_interval) {
     if (*options.status_interval < kLeastStatusInterval) {
       throw LaunchError(kExitUsage, "--status-interval: expected 0.2 seconds or more");
     }
     options.status = true;
-  }
-  if (parser.app.count("--start-timeout") > 0) {
-    options.start_timeout = seconds("--start-timeout", parser.raw.start_timeout);
-  }
-  if (parser.app.count("--timeout") > 0) {
-    options.timeout = seconds("--timeout", parser.raw.timeout);
   }
   options.program = std::move(split.program);
 
@@ -367,6 +356,12 @@ Options parse_options(const std::vector<std::string>& arguments,
   return options;
 }
 
+milliseconds parse_seconds(const char* option, std::string_view text) {
+  if (const auto time = seconds_in(text)) return *time;
+  throw CLI::ValidationError(
+      fmt::format("{} {}: expected seconds, 0 or more", option, in_quotes(text)));
+}
+
 std::string help_text() { return Parser().app.help(); }
 
 Variables option_variables(const Options& options) {
@@ -376,9 +371,16 @@ Variables option_variables(const Options& options) {
     variables.push_back(fmt::format("HVD_START_TIMEOUT={}", seconds.count()));
   }
   if (!options.interfaces.empty()) {
-    variables.push_back(fmt::format("HVD_NETWORK_INTERFACES={}", options.interfaces));
+    variables.push_back(fmt::format("{}={}", kInterfaces, options.interfaces));
   }
   return variables;
+}
+
+std::string chosen_interfaces(const Options& options, const std::vector<std::string>& environment) {
+  const Variables exported = exported_variables(options.exports, environment);
+  if (contains(exported, kInterfaces)) return std::string(value_of(exported, kInterfaces));
+  if (!options.interfaces.empty()) return options.interfaces;
+  return std::string(value_of(environment, kInterfaces));
 }
 
 }  // namespace hvd::launcher

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/elastic_options.hpp"
@@ -78,6 +79,15 @@ struct Options {
 /// Returns the variables ("NAME=value") that hvdrun's own options set for every rank. -x overrides
 /// them.
 [[nodiscard]] std::vector<std::string> option_variables(const Options& options);
+
+/// Returns the network that the ranks use, in the form in which they read it from their
+/// environment: that of -x, of --network-interfaces or of `environment`. Empty: it is their own
+/// choice.
+[[nodiscard]] std::string chosen_interfaces(const Options& options,
+                                            const std::vector<std::string>& environment);
+
+/// Parses the value of `option`, a number of seconds. Throws CLI::ValidationError.
+[[nodiscard]] std::chrono::milliseconds parse_seconds(const char* option, std::string_view text);
 
 /// Returns what --help prints.
 [[nodiscard]] std::string help_text();

@@ -94,43 +94,42 @@ void ElasticJob::on_discovered(const std::vector<HostSpec>& listed) {
   std::vector<std::string> words;
   for (const HostSpec& host : listed) words.push_back(fmt::format("{}:{}", host.name, host.slots));
   std::string hosts = words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
-  if (std::exchange(last_listed_, hosts) != hosts) {
-    report(fmt::format("the hosts are {}", hosts), discovered_ || options_.verbose);
+  const std::string before = std::exchange(last_listed_, hosts);
+  if (before != hosts) {
+    report(fmt::format("the hosts are {}", hosts), !before.empty() || options_.verbose);
   }
-  discovered_ = true;
   last_complaint_.clear();
   obey(membership_.on_hosts(known_hosts_.list(listed), Clock::now()));
 }
 
 void ElasticJob::on_discovery_failure(const std::string& why) {
   if (ending_) return;
-  if (!discovered_) return fail(kExitUsage, why);
+  if (last_listed_.empty()) return fail(kExitUsage, why);
   if (std::exchange(last_complaint_, why) != why) say(fmt::format("{}; hvdrun tries again", why));
 }
 
 void ElasticJob::start_agent(std::size_t index) {
   while (hosts_.size() <= index) {
-    agents_plan_.hosts.push_back(known_hosts_.all()[hosts_.size()]);
-    const bool remote = is_remote(agents_plan_.hosts.back(), options_.launcher);
-    spec_.remote.push_back(remote);
-    hosts_.push_back({.remote = remote, .over = true});
-    orders_.emplace_back();
-    start_timers_.emplace_back(io_);
+    spec_.remote.push_back(is_remote(known_hosts_.all()[hosts_.size()], options_.launcher));
+    hosts_.push_back({.over = true});
+    agents_.emplace_back(io_);
   }
   Host& host = hosts_[index];
-  if (!host.over || unreachable_.contains(index)) return;
+  Agent& agent = agents_[index];
+  if (!host.over || agent.unreachable) return;
   host.session = AgentSession();
-  orders_[index].clear();
+  agent.orders.clear();
   try {
-    host.link = std::make_unique<AgentLink>(io_, spec_.command(options_, agents_plan_, index, -1));
+    host.link = std::make_unique<AgentLink>(
+        io_, spec_.command(options_, index, known_hosts_.all()[index], -1));
   } catch (const LaunchError& error) {
     if (membership_.generation() == 0) throw;
     // Other hosts train. The host is lost later, because the caller carries out more orders, which
     // may be for the same host.
-    unreachable_.insert(index);
-    start_timers_[index].expires_after(kUnreachable);
-    start_timers_[index].async_wait([this, index, why = std::string(error.what())](error_code) {
-      unreachable_.erase(index);
+    agent.unreachable = true;
+    agent.start_timer.expires_after(kUnreachable);
+    agent.start_timer.async_wait([this, index, why = std::string(error.what())](error_code) {
+      agents_[index].unreachable = false;
       if (ending_) return;
       report(why);
       obey(membership_.on_host_lost(index, Clock::now()));
@@ -143,7 +142,7 @@ void ElasticJob::start_agent(std::size_t index) {
                         [this, index, link = host.link.get()] {
                           // A late agent may greet when its host is lost already.
                           if (hosts_[index].link.get() != link) return;
-                          Prepare frame = spec_.prepare(options_, agents_plan_, index);
+                          Prepare frame = spec_.prepare(options_, Plan(), index);
                           // The agent looks for the program in this PATH, and keeps the values
                           // of OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES.
                           frame.environment = merge(
@@ -161,11 +160,11 @@ void ElasticJob::start_agent(std::size_t index) {
                     .on_lost =
                         [this, index, link = host.link.get()](const AgentLoss& loss) {
                           if (hosts_[index].link.get() != link) return;
-                          lose(index, explain(loss, agents_plan_.hosts[index].name).what);
+                          lose(index, explain(loss, name_of(index)).what);
                         }});
   const milliseconds limit = options_.start_timeout_or_default();
-  start_timers_[index].expires_after(limit);
-  start_timers_[index].async_wait([this, index, limit, link = host.link.get()](error_code error) {
+  agent.start_timer.expires_after(limit);
+  agent.start_timer.async_wait([this, index, limit, link = host.link.get()](error_code error) {
     const Host& late = hosts_[index];
     if (error || late.link.get() != link || late.over || late.session.prepared()) return;
     lose(index, fmt::format("{}: its agent has not started within {:.1f} s (--start-timeout)",
@@ -176,24 +175,24 @@ void ElasticJob::start_agent(std::size_t index) {
 void ElasticJob::on_frame(std::size_t index, const Frame& frame) {
   Host& host = hosts_[index];
   if (host.over || host.session.broken()) return;
-  const std::string& name = agents_plan_.hosts[index].name;
   if (const auto wrong = host.session.on_frame(frame)) {
-    return lose(index, fmt::format("{} does not keep hvdrun's protocol: {}", name, *wrong));
+    return lose(index,
+                fmt::format("{} does not keep hvdrun's protocol: {}", name_of(index), *wrong));
   }
   if (std::holds_alternative<Prepared>(frame)) {
-    start_timers_[index].cancel();
+    agents_[index].start_timer.cancel();
     const Launch launch{.variables = {fmt::format("HVD_JOB_ID={}", spec_.job_id)}};
-    std::vector<Frame> orders = std::exchange(orders_[index], {});
+    std::vector<Frame> orders = std::exchange(agents_[index].orders, {});
     orders.insert(orders.begin(), launch);
     for (const Frame& one : orders) {
       host.session.on_sent(one);
       host.link->send(one);
     }
   } else if (const auto* refused = std::get_if<Refused>(&frame)) {
-    if (membership_.generation() > 0)
-      return lose(index, fmt::format("{}: {}", name, refused->message));
+    const std::string why = fmt::format("{}: {}", name_of(index), refused->message);
+    if (membership_.generation() > 0) return lose(index, why);
     host.over = true;
-    fail(refused->code, fmt::format("{}: {}", name, refused->message));
+    fail(refused->code, why);
   } else if (const auto* started = std::get_if<Started>(&frame)) {
     worker_at(started->rank).pid = started->pid;
     worker_at(started->rank).cpus = started->cpus;
@@ -229,20 +228,20 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   Host& host = hosts_[index];
   if (host.over) return on_flushed();  // what it has not got cannot be sent any more
   host.over = true;
-  start_timers_[index].cancel();
+  agents_[index].start_timer.cancel();
   lost_.push_back(std::move(host.link));
   // It may be the caller, so it is closed later.
   boost::asio::post(io_, [this] { forget_links(); });
-  if (!host.remote) bury_workers(index);
+  if (!spec_.remote[index]) bury_workers(index);
   end_output(index);
   if (!ending_) {
     report(why);
-    const bool was_to_serve = forming_ && forming_->host == index;
-    const std::vector<int> waiting = was_to_serve ? forming_->form.workers : std::vector<int>();
+    std::vector<int> waiting;  // members that were not told of the generation
+    if (forming_ && membership_.host_of(forming_->form.workers.front()) == index) {
+      waiting = std::exchange(forming_, std::nullopt)->form.workers;
+    }
     const std::uint32_t generation = membership_.generation();
-    if (was_to_serve) forming_.reset();
     obey(membership_.on_host_lost(index, Clock::now()));
-    // Its members were not told of the generation, so they still wait.
     for (const int worker : waiting) {
       obey(membership_.on_waits(worker, {.generation = generation, .start_failed = true},
                                 Clock::now()));
@@ -272,12 +271,8 @@ void ElasticJob::end_output(std::size_t index) {
 /// Ends what a lost agent of this machine leaves behind, which this process has adopted.
 void ElasticJob::bury_workers(std::size_t index) {
   kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    Worker& worker = workers_[i];
-    if (worker.pid <= 0 || worker.over) continue;
-    if (membership_.host_of(static_cast<int>(i)) != index) continue;
-    worker.over = true;
-    (void)::waitpid(worker.pid, nullptr, WNOHANG);
+  for (const int worker : hosts_[index].session.running_ranks()) {
+    (void)::waitpid(worker_at(worker).pid, nullptr, WNOHANG);
   }
 }
 
@@ -307,7 +302,7 @@ void ElasticJob::on_served(const Served& frame) {
     const std::size_t host = membership_.host_of(worker);
     if (indices.empty() || indices.back() != host) {
       indices.push_back(host);
-      hosts.push_back(agents_plan_.hosts[host]);
+      hosts.push_back(known_hosts_.all()[host]);
       hosts.back().slots = 0;
     }
     ++hosts.back().slots;
@@ -335,7 +330,6 @@ void ElasticJob::on_served(const Served& frame) {
 void ElasticJob::on_exited(const Exited& frame) {
   if (ending_) return;
   const int code = exit_code(frame.status);
-  worker_at(frame.rank).over = true;
   if (code != 0) last_failed_ = frame.rank;
   // While its first generation starts, a worker dies of the signal.
   if (announced_ != 0 && code == kExitSignalBase + announced_) stop_signal_ = announced_;
@@ -360,13 +354,13 @@ int ElasticJob::workers_on(std::size_t host) const {
   return std::min(known_hosts_.all()[host].slots, options_.elastic.max_np);
 }
 
-std::string ElasticJob::name_of(std::size_t host) const { return agents_plan_.hosts[host].name; }
+std::string ElasticJob::name_of(std::size_t host) const { return known_hosts_.all()[host].name; }
 
 /// Returns text such as "worker 2 on a (pid 123, rank 1 of generation 3)". A worker without a pid
 /// could not be started.
 std::string ElasticJob::name_of_worker(int worker) {
   const Worker& self = worker_at(worker);
-  const std::string& host = agents_plan_.hosts[membership_.host_of(worker)].name;
+  const std::string host = name_of(membership_.host_of(worker));
   if (self.pid == 0) return fmt::format("worker {} on {} (never started)", worker, host);
   const std::string rank =
       self.rank < 0 ? ", never a rank"
@@ -402,9 +396,9 @@ void ElasticJob::carry_out(const Membership::Form& form) {
          options_.verbose || form.generation > 1);
   const bool several = std::any_of(form.workers.begin(), form.workers.end(), [&](int worker) {
     const std::size_t other = membership_.host_of(worker);
-    return other != host && (hosts_[other].remote || hosts_[host].remote);
+    return other != host && (spec_.remote[other] || spec_.remote[host]);
   });
-  forming_ = Forming{.form = form, .host = host};
+  forming_ = Forming{.form = form};
   announced_ = stop_signal_ = 0;
   order(host, Serve{.generation = form.generation,
                     .reach = several ? RendezvousReach::network : RendezvousReach::machine});
@@ -439,7 +433,7 @@ void ElasticJob::order(std::size_t index, const Frame& frame) {
   Host& host = hosts_.at(index);
   if (host.over) return;
   if (!host.session.prepared()) {
-    orders_[index].push_back(frame);
+    agents_[index].orders.push_back(frame);
     return;
   }
   host.session.on_sent(frame);

@@ -5,7 +5,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -40,12 +39,17 @@ class ElasticJob final : private JobBase {
     int rank = -1;     ///< in the generation of which it was a member last
     std::uint32_t generation = 0;
     bool leaves = false;  ///< it was asked to stop
-    bool over = false;    ///< its process was waited for
   };
-  /// A generation whose store is not served yet.
+  /// What only elastic jobs know of the agent of a host.
+  struct Agent {
+    explicit Agent(boost::asio::io_context& io) : start_timer(io) {}
+    boost::asio::steady_timer start_timer;  ///< while it starts
+    std::vector<Frame> orders;              ///< for when it is prepared
+    bool unreachable = false;               ///< the host is about to count as lost
+  };
+  /// A generation whose store is not served yet. The agent of its rank 0 was asked to serve it.
   struct Forming {
     Membership::Form form;
-    std::size_t host = 0;                   ///< its agent was asked to serve the store
     std::vector<Membership::Tell> later{};  ///< orders that must follow the assignments
   };
 
@@ -92,20 +96,16 @@ class ElasticJob final : private JobBase {
   boost::asio::steady_timer membership_timer_;
   boost::asio::steady_timer limit_timer_;
   Membership membership_;
-  KnownHosts known_hosts_;
-  Plan agents_plan_;  ///< its hosts are `hosts_`, and the first of `known_hosts_`
-  Plan plan_;         ///< of the generation that formed last
-  std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
-  std::vector<std::unique_ptr<AgentLink>> lost_;        ///< to agents that end
-  std::deque<boost::asio::steady_timer> start_timers_;  ///< by host, for an agent that starts
-  std::set<std::size_t> unreachable_;                   ///< hosts that are about to count as lost
+  KnownHosts known_hosts_;                        ///< its first hosts are `hosts_`
+  Plan plan_;                                     ///< of the generation that formed last
+  std::deque<Agent> agents_;                      ///< by host
+  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< to agents that end
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
   std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks
   std::optional<HostDiscovery> discovery_;
   std::vector<HostSpec> fixed_hosts_;
-  bool discovered_ = false;  ///< the script has succeeded before
-  std::string last_listed_;  ///< the hosts that were listed last, as text
+  std::string last_listed_;  ///< the hosts that were listed last, as text; empty: never yet
   std::string last_complaint_;
   std::optional<int> last_failed_;  ///< the worker that has failed last
   std::optional<int> quoted_;       ///< the worker whose last lines the report quotes

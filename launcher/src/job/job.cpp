@@ -71,12 +71,6 @@ OutputHub::Options output_options(const Options& options, const Plan& plan,
 
 }  // namespace
 
-Job::Job(Options options, Plan plan)
-    : Job(std::move(options), std::move(plan), std::optional<ConnectedAgents>()) {}
-
-Job::Job(Options options, Plan plan, ConnectedAgents agents)
-    : Job(std::move(options), std::move(plan), std::optional(std::move(agents))) {}
-
 Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
     : JobBase(options, output_options(options, plan, agents),
               {.job_id = random_job_id(),
@@ -101,7 +95,7 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
     const bool remote = agents_ ? static_cast<bool>(agents_->streams.at(index))
                                 : is_remote(host, options_.launcher);
     const bool forwards_signals = remote && agents_ && agents_->via == kViaNode;
-    hosts_.push_back({.session = {plan_, index, forwards_signals}, .remote = remote});
+    hosts_.push_back({.session = {plan_, index, forwards_signals}});
     spec_.remote.push_back(remote);
     spec_.several_machines |= remote && (!agents_ || agents_->several_machines);
   }
@@ -110,11 +104,11 @@ Job::Job(Options options, Plan plan, std::optional<ConnectedAgents> agents)
 
 void Job::start_agent(std::size_t host) {
   auto& link = hosts_[host].link;
-  if (agents_ && hosts_[host].remote) {
+  if (agents_ && spec_.remote[host]) {
     link = std::make_unique<AgentLink>(io_, std::move(agents_->streams[host]), agents_->via);
   } else {
     link = std::make_unique<AgentLink>(
-        io_, spec_.command(options_, plan_, host, standard_input_to_pass()));
+        io_, spec_.command(options_, host, plan_.hosts[host], standard_input_to_pass()));
   }
 }
 
@@ -324,7 +318,8 @@ void Job::report_end() {
   text += why_not;
   output_.say(text);
   if (agents_) send_finished(text);
-  if (outcome_.culprit && plan_.hosts.size() > 1 && spec_.interfaces(options_).empty()) {
+  if (outcome_.culprit && plan_.hosts.size() > 1 &&
+      chosen_interfaces(options_, spec_.own).empty()) {
     output_.say(network_hint(output_.tail(outcome_.culprit->rank)));
   }
 }
@@ -345,10 +340,9 @@ std::string Job::decide_restart() {
 /// Sends every node the report, the exit code, and whether it has to join again for a restart.
 void Job::send_finished(const std::string& report) {
   if (may_restart_ && agents_->on_restart) agents_->on_restart();
-  for (Host& host : hosts_) {
-    if (host.remote) {
-      host.link->send(Finished{.code = outcome_.code, .again = may_restart_, .report = report});
-    }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (!spec_.remote[i]) continue;
+    hosts_[i].link->send(Finished{.code = outcome_.code, .again = may_restart_, .report = report});
   }
 }
 

@@ -39,10 +39,9 @@ struct ConnectedAgents {
 
 class Job final : private JobBase {
  public:
-  /// Starts the agents. Throws LaunchError.
-  Job(Options options, Plan plan);
-  /// Hosts of the plan may have agents already, which are in `agents`.
-  Job(Options options, Plan plan, ConnectedAgents agents);
+  /// Starts the agents. Hosts of the plan may have agents already, which are in `agents`. Throws
+  /// LaunchError.
+  Job(Options options, Plan plan, std::optional<ConnectedAgents> agents = {});
 
   /// Runs the ranks, at most until `deadline`, and returns the exit code of hvdrun. A signal that
   /// came while no job ran yet is given as `signal`; the job may have received it itself too. Must
@@ -68,7 +67,6 @@ class Job final : private JobBase {
     Clock::time_point started{};  ///< when the agent's report of the start arrived at hvdrun
   };
 
-  Job(Options options, Plan plan, std::optional<ConnectedAgents> agents);
   void start_agent(std::size_t host);
   void send_prepare(std::size_t host);
   void on_frame(std::size_t host, const Frame& frame);

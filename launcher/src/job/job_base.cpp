@@ -30,7 +30,7 @@ JobBase::JobBase(Options options, OutputHub::Options output, JobSpec spec)
       output_(io_, std::move(output)),
       spec_(std::move(spec)),
       signals_(io_),
-      last_timer_(io_) {
+      last_timer_(io_, Clock::time_point::max()) {
   ::signal(SIGPIPE, SIG_IGN);
   become_subreaper();  // adopts the processes that a killed agent leaves behind
   for (const int signal : kForwardedSignals) {
@@ -82,8 +82,8 @@ void JobBase::on_signal(int signal) {
 
 /// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
 void JobBase::suspend() {
-  for (Host& host : hosts_) {
-    if (host.remote && !host.over) host.link->send(Suspend{});
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (spec_.remote[i] && !hosts_[i].over) hosts_[i].link->send(Suspend{});
   }
   ::raise(SIGSTOP);
 }
@@ -158,8 +158,11 @@ void JobBase::send_end(const End& order) {
   boost::asio::post(io_, [this] { check_over(); });
 }
 
+/// Calls `finish` after this time at the latest. Signals do not postpone it.
 void JobBase::finish_after(milliseconds time) {
-  last_timer_.expires_after(time);
+  const Clock::time_point at = Clock::now() + time;
+  if (last_timer_.expiry() <= at) return;
+  last_timer_.expires_at(at);
   last_timer_.async_wait([this](error_code error) {
     if (!error) finish();
   });
@@ -172,10 +175,10 @@ bool JobBase::processes_gone() const {
 
 void JobBase::check_over() {
   if (!processes_gone()) return;
-  if (!failed()) {
-    last_timer_.cancel();  // a job that has succeeded waits for its readers
-  } else if (last_timer_.expiry() > Clock::now() + kDrain) {
+  if (failed()) {
     finish_after(kDrain);
+  } else {
+    last_timer_.expires_at(Clock::time_point::max());  // a job that succeeds waits for its readers
   }
   const auto over = [](const Host& host) { return host.over; };
   if (!std::all_of(hosts_.begin(), hosts_.end(), over)) return;

@@ -34,7 +34,6 @@ class JobBase {
   struct Host {
     std::unique_ptr<AgentLink> link{};
     AgentSession session{};  ///< the state that the agent's frames have led to
-    bool remote = false;     ///< the agent is no child of hvdrun
     bool over = false;       ///< nothing more is expected from the agent
   };
 

@@ -10,14 +10,13 @@
 
 namespace hvd::launcher {
 
-AgentCommand JobSpec::command(const Options& options, const Plan& plan, std::size_t host,
+AgentCommand JobSpec::command(const Options& options, std::size_t host, const HostSpec& to,
                               int standard_input) const {
   if (!remote[host]) {
     return local_agent(several_machines ? without(own, forwarding.withheld) : own,
                        host == 0 ? standard_input : -1);
   }
   const Variables variables = without(own, forwarding.withheld);
-  const HostSpec& to = plan.hosts[host];
   if (options.launcher == Launcher::slurm) return slurm_agent(to.name, hvdrun, variables);
   const SshOptions ssh{.port = options.ssh_port,
                        .identity_file = options.ssh_identity_file,
@@ -34,7 +33,7 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
                               : several_machines ? RendezvousReach::network
                                                  : RendezvousReach::machine,
                 .host_timeout = remote[host] ? options.host_timeout : std::chrono::milliseconds{0},
-                .interfaces = interfaces(options),
+                .interfaces = chosen_interfaces(options, own),
                 .directory = directory,
                 .program = options.program,
                 .environment = {},
@@ -57,14 +56,6 @@ Prepare JobSpec::prepare(const Options& options, const Plan& plan, std::size_t h
         {.rank = at.rank, .variables = merge(rank_variables(at, plan), exported)});
   }
   return frame;
-}
-
-std::string JobSpec::interfaces(const Options& options) const {
-  constexpr const char* kName = "HVD_NETWORK_INTERFACES";
-  const Variables exported = exported_variables(options.exports, own);
-  if (contains(exported, kName)) return std::string(value_of(exported, kName));
-  if (!options.interfaces.empty()) return options.interfaces;
-  return std::string(value_of(own, kName));
 }
 
 }  // namespace hvd::launcher

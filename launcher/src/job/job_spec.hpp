@@ -25,7 +25,8 @@ struct JobSpec {
   std::string job_id;
   Secret secret;
   Variables own;  ///< the environment that is passed on to ranks
-  // These two are found out once, since an agent may be started hours later.
+  // These two are found out when the job, or a try of it, starts: an agent of an elastic job may be
+  // started hours later.
   std::string directory = working_directory(own);  ///< in which the ranks run
   std::string hvdrun = own_path();                 ///< the path of hvdrun on all hosts
   Forwarding forwarding{};                         ///< the part of it that goes to other machines
@@ -34,14 +35,11 @@ struct JobSpec {
   bool agents_are_their_own = false;  ///< remote agents have a program and environment of their own
   bool agents_have_the_secret = false;
 
-  /// Returns the command that starts the agent of `host`. The first rank reads from the descriptor
-  /// `standard_input`; -1 means /dev/null.
-  [[nodiscard]] AgentCommand command(const Options& options, const Plan& plan, std::size_t host,
+  /// Returns the command that starts the agent of `host`, which is `to`. The first rank reads from
+  /// the descriptor `standard_input`; -1 means /dev/null.
+  [[nodiscard]] AgentCommand command(const Options& options, std::size_t host, const HostSpec& to,
                                      int standard_input) const;
   [[nodiscard]] Prepare prepare(const Options& options, const Plan& plan, std::size_t host) const;
-  /// Returns the network that the ranks use, in the form in which they read it from their
-  /// environment.
-  [[nodiscard]] std::string interfaces(const Options& options) const;
 };
 
 }  // namespace hvd::launcher

@@ -36,14 +36,13 @@ Prepare own_part(const Options& options, const NodeTrust& trust, const std::stri
   part.directory = working_directory(own);
   part.program = options.program;
   part.secret = trust.secret;
-  part.interfaces = options.interfaces;
-  part.binding = options.binding;
-  constexpr std::string_view kName = "HVD_NETWORK_INTERFACES";
-  if (contains(exported, kName)) part.interfaces = value_of(exported, kName);
-  if (part.interfaces.empty()) part.interfaces = value_of(own, kName);
+  part.interfaces = chosen_interfaces(options, own);
   if (part.interfaces.empty()) part.interfaces = block;
+  part.binding = options.binding;
   Variables found = {fmt::format("PWD={}", part.directory)};
-  if (!part.interfaces.empty()) found.push_back(fmt::format("{}={}", kName, part.interfaces));
+  if (!part.interfaces.empty()) {
+    found.push_back(fmt::format("HVD_NETWORK_INTERFACES={}", part.interfaces));
+  }
   part.environment = merge(merge(option_variables(options), found), exported);
   return part;
 }

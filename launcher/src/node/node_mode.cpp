@@ -22,12 +22,6 @@ std::string name_of(const std::string& hostname, std::size_t node) {
   return fmt::format("{}, node {}", hostname, node);
 }
 
-bool has_interfaces(const Options& options, const Variables& own) {
-  constexpr const char* kName = "HVD_NETWORK_INTERFACES";
-  return !options.interfaces.empty() || contains(own, kName) ||
-         contains(exported_variables(options.exports, own), kName);
-}
-
 /// Makes the job of one try, or returns null once `must_end` returns true. Without an acceptor this
 /// node is the only one.
 std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const NodeTrust& trust,
@@ -54,7 +48,7 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
       hosts.push_back(
           {.name = name_of(node.join.hostname, hosts.size()), .slots = node.join.processes});
       ranks += node.join.processes;
-      if (nodes.several_machines && !has_interfaces(options, own_environment())) {
+      if (nodes.several_machines && chosen_interfaces(options, own_environment()).empty()) {
         options.interfaces = own_block(node.stream.get());
       }
       nodes.streams.push_back(std::move(node.stream));

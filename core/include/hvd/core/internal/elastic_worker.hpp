@@ -39,7 +39,7 @@ class ElasticWorker {
     bool change = false;  ///< hvdrun wants this generation to end, or this process was asked
     bool stop = false;    ///< this process was asked, and so are all others
   };
-  /// Does not block. Throws Errc::protocol.
+  /// Blocks once, for a moment, in a process that was just asked. Throws Errc::protocol.
   [[nodiscard]] Wish wish();
 
  private:
@@ -56,6 +56,7 @@ class ElasticWorker {
   bool change_ordered_ = false;
   bool stop_announced_ = false;
   bool has_state_ = false;  ///< in that generation
+  bool was_asked_ = false;  ///< `wish` has seen that this process was asked
 };
 
 }  // namespace hvd::detail
