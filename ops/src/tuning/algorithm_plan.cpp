@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -25,9 +26,9 @@ constexpr std::array<std::string_view, kAlgorithmCount> kNames{"collective", "ri
 }
 
 std::size_t parse_bytes(std::string_view text) {
-  const auto value = to_number<std::size_t>(text);
-  if (!value) reject(text, "a number of bytes");
-  return *value;
+  const auto value = to_number<std::int64_t>(text);  // segments are cut with signed sizes
+  if (!value || *value < 0) reject(text, "a number of bytes");
+  return static_cast<std::size_t>(*value);
 }
 
 Algorithm parse_algorithm(std::string_view text) {

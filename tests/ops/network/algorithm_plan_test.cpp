@@ -59,7 +59,7 @@ TEST(AlgorithmTableTest, TheSameAlgorithmTwiceIsOneEntry) {
 TEST(AlgorithmTableTest, NonsenseIsRefused) {
   for (const char* text :
        {"", "fast", "ring,", "ring,5", "5:ring", "ring,x:flat", "ring,9:flat,9:ring", "ring/-1",
-        "ring/", "ring,0:flat", "ring,18446744073709551616:flat"}) {
+        "ring/", "ring,0:flat", "ring/9223372036854775808"}) {
     EXPECT_EQ(error_of([&] { static_cast<void>(AlgorithmTable::parse(text)); }).code(),
               Errc::invalid_argument)
         << text;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -13,7 +14,7 @@
 
 namespace hvd::detail {
 
-/// Only one thread may call its methods at a time.
+/// Only one thread may call its methods at a time; in a generation any threads may call `wish`.
 class ElasticWorker {
  public:
   /// Returns the worker that this process is, or null when the job is not elastic. Any thread may
@@ -48,6 +49,7 @@ class ElasticWorker {
   [[nodiscard]] std::optional<ElasticOrder> receive(Deadline deadline);
   [[nodiscard]] Config take(const Assignment& assignment);
 
+  std::mutex mutex_;  ///< of what `wish` uses
   UniqueFd socket_;
   bool closed_ = false;           ///< by hvdrun
   std::uint32_t generation_ = 0;  ///< the last one that this worker was assigned to
