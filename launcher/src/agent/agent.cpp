@@ -8,6 +8,7 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -313,7 +314,7 @@ void Agent::start_rank(const Prepare::Rank& rank, std::size_t place, StartReques
 void Agent::start_worker(const StartWorker& frame) {
   try {
     if (frame.workers != sharers_) share_cores(frame.workers);
-    InquiryPair pair = make_inquiry_pair();
+    SocketPair pair = make_socket_pair(SOCK_SEQPACKET);
     auto socket = std::make_unique<WorkerSocket>(
         io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
           if (!running_worker(rank)) return;
@@ -321,10 +322,10 @@ void Agent::start_worker(const StartWorker& frame) {
         });
     const std::size_t place = free_place();
     StartRequest request;
-    request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
+    request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.theirs.get()),
                          fmt::format("HVD_WORKER={}", frame.rank),
                          fmt::format("HVD_WORKER_PLACE={}", place)};
-    request.inherited = {pair.of_rank.get()};
+    request.inherited = {pair.theirs.get()};
     start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
     workers_.push_back({.place = place, .socket = std::move(socket)});
     asked_.reset();

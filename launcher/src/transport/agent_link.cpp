@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
     : heartbeat_(io), end_timer_(io) {
   loss_.via = command.via;
   const bool remote = !command.via.empty();
-  Pipe sockets = make_socket_pair();
+  SocketPair sockets = make_socket_pair(SOCK_STREAM);
   Pipe errors;
   if (remote) errors = make_pipe();
   UniqueFd first_input;
@@ -61,8 +62,8 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
   pid_ = start_process({.path = command.path,
                         .arguments = arguments,
                         .variables = command.variables,
-                        .input = sockets.write.get(),
-                        .output = sockets.write.get(),
+                        .input = sockets.theirs.get(),
+                        .output = sockets.theirs.get(),
                         .error = remote ? errors.write.get() : STDERR_FILENO,
                         .new_session = true,
                         // ssh would not notice over a dead network; the agent of this host sees the
@@ -71,8 +72,8 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
   UniqueFd pidfd = open_pidfd(pid_);
   process_.emplace(io, pidfd.get());
   (void)pidfd.release();
-  UniqueFd output = duplicate(sockets.read.get());
-  stream_.emplace(io, std::move(sockets.read), std::move(output));
+  UniqueFd output = duplicate(sockets.ours.get());
+  stream_.emplace(io, std::move(sockets.ours), std::move(output));
   if (remote) {
     stderr_.emplace(io, errors.read.get());
     (void)errors.read.release();
