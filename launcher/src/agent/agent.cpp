@@ -8,6 +8,7 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@
 #include "base/text.hpp"
 #include "plan/cpus.hpp"
 #include "plan/this_host.hpp"
+#include "supervise/guard.hpp"
 #include "supervise/start_process.hpp"
 
 namespace hvd::launcher {
@@ -40,6 +42,10 @@ constexpr std::chrono::milliseconds kFarewell{500};
 // A scheduler may signal the guard of the agent, which passes the signal on, and the agent too.
 // Within this time the signals are the same request.
 constexpr std::chrono::milliseconds kSameRequest{1'000};
+
+// An agent of another host ends after this time if hvdrun, which prepares an agent as soon as it
+// greets, sends nothing.
+constexpr std::chrono::milliseconds kFirstFramePatience{30'000};
 
 }  // namespace
 
@@ -405,6 +411,43 @@ void Agent::send_usage(std::span<const GpuState> gpus) {
 
 void Agent::refuse(int code, const std::string& message) {
   stream_.send(Refused{.code = code, .message = message});
+}
+
+// ---- the process of an agent
+
+namespace {
+
+int run_on_standard_streams(UniqueFd stdin_of_first, AgentOptions options) {
+  UniqueFd input = duplicate(STDIN_FILENO);
+  UniqueFd output = duplicate(STDOUT_FILENO);
+  ::prctl(PR_SET_NAME, "hvdrun-agent");
+  // Output that is printed by accident must not get between the frames.
+  const UniqueFd null = open_null();
+  ::dup2(null.get(), STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  return Agent(std::move(input), std::move(output), std::move(stdin_of_first), std::move(options))
+      .run();
+}
+
+}  // namespace
+
+int run_agent(int stdin_of_first) {
+  if (stdin_of_first >= 0) close_on_exec(stdin_of_first);
+  return run_on_standard_streams(UniqueFd(stdin_of_first), {});
+}
+
+int run_remote_agent(int own_part) {
+  const auto work = [own_part](pid_t) {
+    AgentOptions options;
+    if (own_part >= 0) {
+      options.own = read_own_part(own_part);  // another program watches the stream
+    } else {
+      options.patience = options.host_timeout = kFirstFramePatience;
+    }
+    return run_on_standard_streams(UniqueFd(), std::move(options));
+  };
+  // hvdrun puts "hvdrun: HOST: " in front of what the agent prints.
+  return exit_code(run_guarded(work, ""));
 }
 
 }  // namespace hvd::launcher

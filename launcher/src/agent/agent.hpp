@@ -115,10 +115,18 @@ class Agent {
   bool answered_ = false;
   int left_by_ = 0;
   bool launched_ = false;
-  /// When the agent has passed on a signal that asks its ranks to end. No worker of an elastic job has started since.
+  /// When the agent has passed on a signal that asks its ranks to end. No worker of an elastic job
+  /// has started since.
   std::optional<Clock::time_point> asked_;
   const pid_t parent_ = ::getppid();
   int code_ = 0;  ///< the exit code of the process
 };
+
+/// Runs hvdrun as an agent on its standard streams. `stdin_of_first` is the descriptor from which
+/// the host's first rank reads, or -1. Returns the exit code of the process.
+[[nodiscard]] int run_agent(int stdin_of_first);
+/// Does the same on another host, under a guard that ends the processes that a dying agent leaves
+/// behind. `own_part` is the descriptor of this agent's own part of the job (own_part.hpp), or -1.
+[[nodiscard]] int run_remote_agent(int own_part);
 
 }  // namespace hvd::launcher

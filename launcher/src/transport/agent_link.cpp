@@ -8,18 +8,14 @@
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/version.hpp>
 
-#include "agent/agent.hpp"
-#include "agent/own_part.hpp"
 #include "base/descriptors.hpp"
 #include "base/exit_codes.hpp"
-#include "supervise/guard.hpp"
 #include "supervise/start_process.hpp"
 
 namespace hvd::launcher {
@@ -40,9 +36,6 @@ constexpr milliseconds kSshPatience{500};
 /// in the kernel.
 constexpr milliseconds kKillPatience{500};
 constexpr std::size_t kMaxStderr = 4'096;
-/// The time after which an agent of another host ends if hvdrun, which prepares an agent as soon as
-/// it greets, sends nothing.
-constexpr milliseconds kFirstFramePatience{30'000};
 
 }  // namespace
 
@@ -260,49 +253,6 @@ void AgentLink::lose() {
   heartbeat_.stop();
   end_timer_.cancel();
   if (handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
-}
-
-namespace {
-
-void take_standard_streams(UniqueFd& input, UniqueFd& output) {
-  input = duplicate(STDIN_FILENO);
-  output = duplicate(STDOUT_FILENO);
-  ::prctl(PR_SET_NAME, "hvdrun-agent");
-  // Output that is printed by accident must not get between the frames.
-  const UniqueFd null = open_null();
-  ::dup2(null.get(), STDIN_FILENO);
-  ::dup2(STDERR_FILENO, STDOUT_FILENO);
-}
-
-}  // namespace
-
-int run_agent(int stdin_of_first) {
-  UniqueFd first_input;
-  if (stdin_of_first >= 0) {
-    first_input = duplicate(stdin_of_first);
-    ::close(stdin_of_first);
-  }
-  UniqueFd input;
-  UniqueFd output;
-  take_standard_streams(input, output);
-  return Agent(std::move(input), std::move(output), std::move(first_input)).run();
-}
-
-int run_remote_agent(int own_part) {
-  const auto work = [own_part](pid_t) {
-    AgentOptions options;
-    if (own_part >= 0) {
-      options.own = read_own_part(own_part);  // another program watches the stream
-    } else {
-      options.patience = options.host_timeout = kFirstFramePatience;
-    }
-    UniqueFd input;
-    UniqueFd output;
-    take_standard_streams(input, output);
-    return Agent(std::move(input), std::move(output), UniqueFd(), std::move(options)).run();
-  };
-  // hvdrun puts "hvdrun: HOST: " in front of what the agent prints.
-  return exit_code(run_guarded(work, ""));
 }
 
 }  // namespace hvd::launcher

@@ -88,15 +88,4 @@ class AgentLink {
   std::optional<Deadline> closed_;  ///< set by `close`: until when to wait for the process
 };
 
-/// Runs hvdrun as an agent. `stdin_of_first` is the descriptor from which the host's first rank
-/// reads, or -1.
-int run_agent(int stdin_of_first);
-/// Does the same on another host, under a guard that ends the processes that a dying agent leaves
-/// behind. `own_part` is the descriptor of this agent's own part of the job (own_part.hpp), or -1.
-int run_remote_agent(int own_part);
-
-/// The hidden first arguments that make hvdrun an agent.
-inline constexpr std::string_view kAgentArgument = "--agent";
-inline constexpr std::string_view kRemoteAgentArgument = "--remote-agent";
-
 }  // namespace hvd::launcher
