@@ -57,7 +57,6 @@ class ElasticJob final : private JobBase {
   void on_served(const Served& frame);
   void on_exited(const Exited& frame);
   void lose(std::size_t host, const std::string& why);
-  void forget_links();
   void bury_workers(std::size_t host);
   void end_output(std::size_t host);
 
@@ -96,7 +95,7 @@ class ElasticJob final : private JobBase {
   Plan agents_plan_;  ///< its hosts are `hosts_`, and the first of `known_hosts_`
   Plan plan_;         ///< of the generation that formed last
   std::vector<std::vector<Frame>> orders_;  ///< by host, for an agent that is not prepared yet
-  std::vector<std::unique_ptr<AgentLink>> lost_;        ///< to agents that end
+  std::vector<std::unique_ptr<AgentLink>> lost_;        ///< closed, to agents that end
   std::deque<boost::asio::steady_timer> start_timers_;  ///< by host, for an agent that starts
   std::set<std::size_t> unreachable_;                   ///< hosts that are about to count as lost
   std::vector<Worker> workers_;

@@ -117,7 +117,6 @@ void AgentLink::reap_group() const {
 void AgentLink::close() {
   if (closed_) return;
   closed_ = Clock::now() + (!loss_.via.empty() ? kRemotePatience : kPatience);
-  handlers_ = {};
   heartbeat_.stop();
   end_timer_.cancel();
   // The process that this object has started ends with its stream. Another agent still has to read
@@ -172,14 +171,14 @@ void AgentLink::on_greeting(const std::string& theirs) {
         heartbeat_.heard();
         if (std::holds_alternative<Beat>(frame)) return;
         if (std::holds_alternative<Suspend>(frame)) return heartbeat_.expect_silence();
-        if (handlers_.on_frame) handlers_.on_frame(frame);
+        if (!closed_ && handlers_.on_frame) handlers_.on_frame(frame);
       },
       [this](const std::string& why) { on_stream_end(why); },
       [this] {
-        if (handlers_.on_flushed) handlers_.on_flushed();
+        if (!closed_ && handlers_.on_flushed) handlers_.on_flushed();
       });
   heartbeat_.heard();
-  if (handlers_.on_ready) handlers_.on_ready();
+  if (!closed_ && handlers_.on_ready) handlers_.on_ready();
   if (loss_.via != kViaNode) start_heartbeat();
 }
 
@@ -220,7 +219,7 @@ void AgentLink::read_stderr() {
 void AgentLink::take_stderr(std::string_view text) {
   said_ += text;
   if (said_.size() > kMaxStderr) said_.erase(0, said_.size() - kMaxStderr);
-  if (handlers_.on_stderr) handlers_.on_stderr(std::string(text));
+  if (!closed_ && handlers_.on_stderr) handlers_.on_stderr(std::string(text));
 }
 
 /// Reads what was written to stderr before the process ended and has not been read yet.
@@ -252,7 +251,7 @@ void AgentLink::lose() {
   stream_->close();
   heartbeat_.stop();
   end_timer_.cancel();
-  if (handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
+  if (!closed_ && handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
 }
 
 }  // namespace hvd::launcher

@@ -51,7 +51,8 @@ class AgentLink {
   /// Returns whether nothing that was sent waits in this process.
   [[nodiscard]] bool flushed() const noexcept { return stream_->flushed(); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
-  /// afterwards. An agent that does not end is killed, unless the event loop stops before.
+  /// afterwards; a handler may call this. An agent that does not end is killed, unless the event
+  /// loop stops before.
   void close();
   /// Returns whether this object has been closed and no longer waits for the process that it
   /// started. The event loop may still have handlers queued that use it; see `destroy_later`.
