@@ -22,6 +22,7 @@
 #include "node/node_admission.hpp"
 #include "node/node_rendezvous.hpp"
 #include "nodes.hpp"
+#include "supervise/descendants.hpp"
 #include "transport/frames.hpp"
 
 namespace hvd::launcher {
@@ -274,6 +275,30 @@ TEST(NodeFramesTest, ANodeThatWasToEndDoesNotJoinAgain) {
   const auto result = wait(node);  // though node 0 has not closed the stream
   EXPECT_EQ(result.exit_code(), 128 + SIGINT);
   EXPECT_THAT(result.err, HasSubstr("received signal 2 (SIGINT)"));
+}
+
+/// A node that was stopped has a heartbeat to send. Its signal comes before it knows that the
+/// heartbeat is written, at least in some of the tries.
+TEST(NodeFramesTest, ASignalFollowsAHeartbeat) {
+  constexpr int kTries = 5;
+  constexpr int kOverdueMs = 300;
+  for (int i = 0; i < kTries; ++i) {
+    const std::string port = fresh_port();
+    ForgedNode0 node_0(config_at(port, 2));
+    Process node(node_1(port));
+    const UniqueFd stream = node_0.next();
+    for (std::byte one{}; one != std::byte{'\n'};) {
+      receive(stream.get(), {&one, 1}, test::in(kPatience));
+    }
+    const std::vector<pid_t> agents = children_of(node.pid());
+    ASSERT_EQ(agents.size(), 1U);
+    ASSERT_EQ(::kill(agents.front(), SIGSTOP), 0);
+    (void)::poll(nullptr, 0, kOverdueMs);
+    ASSERT_EQ(::kill(agents.front(), SIGINT), 0);
+    ASSERT_EQ(::kill(agents.front(), SIGCONT), 0);
+    EXPECT_EQ(wait_for<Forward>(stream.get()).signal, SIGINT);
+    EXPECT_EQ(wait(node).exit_code(), 128 + SIGINT);
+  }
 }
 
 TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {

@@ -81,7 +81,7 @@ int Agent::run() {
   stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 // hvdrun has ended, or no longer needs this host.
-                [this](const std::string&) { leave(); });
+                [this](const std::string&) { leave(); }, [this] { on_flushed(); });
   if (options_.patience.count() > 0) watch_stream(options_.patience);
   try {
     io_.run();
@@ -133,14 +133,19 @@ void Agent::on_signal(int signal) {
   leave();
 }
 
-/// Passes a user's signal on to the leading node.
+/// Passes a user's signal on to the leading node. Without ranks that it could end, the agent leaves
+/// when the system has taken the frame, or when another signal comes.
 void Agent::forward(int signal) {
+  if (left_by_ != 0) return leave();
   stream_.send(Forward{.signal = signal});
   if (job_ || !asks_to_end(signal)) return;
-  // There are no ranks to end. hvdrun may still wait for other nodes, and then it does not read the
-  // signal.
   left_by_ = signal;
   code_ = kExitSignalBase + signal;
+}
+
+/// hvdrun may still wait for other nodes, and then it does not read the signal.
+void Agent::on_flushed() {
+  if (left_by_ == 0) return;
   stream_.finish();
   stream_.drain(Clock::now() + kFarewell);
   leave();

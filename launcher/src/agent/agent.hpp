@@ -88,6 +88,7 @@ class Agent {
   void watch_signals();
   void on_signal(int signal);
   void forward(int signal);
+  void on_flushed();
 
   boost::asio::io_context io_{1};
   AgentStream stream_;
