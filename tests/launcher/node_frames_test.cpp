@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/authenticated_listener.hpp>
@@ -315,6 +316,45 @@ TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   ASSERT_EQ(::send(joined->at(0).stream.get(), beat.data(), beat.size(), MSG_NOSIGNAL),
             std::ssize(beat));
   node.wait_for<Beat>();
+}
+
+bool stops(const Process& process) {
+  const Deadline deadline = test::in(kPatience);
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(process.pid()), &info, WSTOPPED | WNOHANG) == 0 &&
+         info.si_pid == 0 && Clock::now() < deadline) {
+    (void)::poll(nullptr, 0, 10);
+  }
+  return info.si_code == CLD_STOPPED;
+}
+
+/// So many frames to the node wait that the system takes no more.
+TEST(NodeFramesTest, ALeaderStopsWhenTheNodesKnowThatItWill) {
+  const std::string port = fresh_port();
+  Process leader(hvdrun({"--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--host-timeout=1000",
+                         "--master-port=" + port, "true"}));
+  FrameNode node(config_at(port, 2));
+  node.join_and_prepare();
+  node.send(Started{.rank = 1, .pid = 1});
+  constexpr int kLines = 2'000;
+  Bytes lines;
+  for (int i = 0; i <= kLines; ++i) {
+    const std::string_view text = i < kLines ? "\n" : "ready\n";
+    const auto bytes = std::as_bytes(std::span(text));
+    const Bytes line = encode(Output{.rank = 1, .bytes = {bytes.begin(), bytes.end()}});
+    lines.insert(lines.end(), line.begin(), line.end());  // each is answered with credit
+  }
+  node.send(lines);
+  leader.wait_for_out("[1]<stdout>:ready\n", test::in(kPatience));
+  leader.signal(SIGTSTP);
+  node.wait_for<Suspend>();
+  ASSERT_TRUE(stops(leader));
+  leader.signal(SIGCONT);
+  node.send(Exited{.rank = 1, .status = 0});
+  node.send(Gone{});
+  node.send(Done{});
+  EXPECT_EQ(node.wait_for<Finished>().code, 0);
+  EXPECT_EQ(wait(leader).exit_code(), 0);
 }
 
 Join join_as(int node_rank, int processes = 1) {

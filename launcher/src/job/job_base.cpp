@@ -70,7 +70,7 @@ void JobBase::watch_signals() {
 
 void JobBase::on_signal(int signal) {
   if (signal == SIGTSTP) {
-    suspend();
+    std::exchange(suspending_, true) ? stop_self() : stop_when_excused();
   } else if (signal == SIGUSR1 || signal == SIGUSR2) {
     before_signal(signal);
     send_to_all(Forward{.signal = signal});
@@ -80,11 +80,20 @@ void JobBase::on_signal(int signal) {
   }
 }
 
-/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
-void JobBase::suspend() {
+/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first. A
+/// second Ctrl-Z does not wait for that.
+void JobBase::stop_when_excused() {
+  bool ready = true;
   for (Host& host : hosts_) {
-    if (host.remote && !host.over) host.link->send(Suspend{});
+    if (!host.remote || host.over || host.link->excused()) continue;
+    ready = false;
+    if (host.link->flushed()) host.link->send(Suspend{});
   }
+  if (ready) stop_self();
+}
+
+void JobBase::stop_self() {
+  suspending_ = false;
   ::raise(SIGSTOP);
 }
 
@@ -190,6 +199,7 @@ void JobBase::check_over() {
 }
 
 void JobBase::on_flushed() {
+  if (suspending_) stop_when_excused();
   if (reported_) check_over();
 }
 

@@ -182,10 +182,15 @@ void AgentLink::on_greeting(const std::string& theirs) {
   if (loss_.via != kViaNode) start_heartbeat();
 }
 
+void AgentLink::send(const Frame& frame) {
+  last_is_suspend_ = std::holds_alternative<Suspend>(frame);
+  stream_->send(frame);
+}
+
 void AgentLink::start_heartbeat() {
   if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
   heartbeat_.start(
-      silence_limit_, [this] { stream_->send(Beat{}); },
+      silence_limit_, [this] { send(Beat{}); },
       [this] {
         loss_.silent = silence_limit_;
         lose();

@@ -47,9 +47,12 @@ class AgentLink {
   /// `host_timeout` is how long an agent beyond a network may be silent. 0 means for ever; then
   /// only the end of its stream shows that it is lost.
   void start(std::chrono::milliseconds host_timeout, Handlers handlers);
-  void send(const Frame& frame) { stream_->send(frame); }
+  void send(const Frame& frame);
   /// Returns whether nothing that was sent waits in this process.
   [[nodiscard]] bool flushed() const noexcept { return stream_->flushed(); }
+  /// Returns whether the agent excuses the silence of this process: the system has taken all
+  /// frames, and the last was `Suspend`.
+  [[nodiscard]] bool excused() const noexcept { return last_is_suspend_ && flushed(); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
   /// afterwards; a handler may call this. An agent that does not end is killed, unless the event
   /// loop stops before.
@@ -85,6 +88,7 @@ class AgentLink {
   std::optional<AgentStream> stream_;
   LinkHeartbeat heartbeat_;
   std::chrono::milliseconds silence_limit_{0};
+  bool last_is_suspend_ = false;  ///< the last frame that was sent
   boost::asio::steady_timer end_timer_;
   std::optional<Deadline> closed_;  ///< set by `close`: until when to wait for the process
 };
