@@ -117,11 +117,11 @@ void Agent::watch_signals() {
 void Agent::on_signal(int signal) {
   const bool guarded = ::getppid() == parent_;
   if (guarded && !asks_to_end(signal)) {
-    return options_.user >= 0 ? forward(signal) : ranks_.signal(signal);
+    return options_.forwards_signals ? forward(signal) : ranks_.signal(signal);
   }
   const bool repeated = asked_.has_value();
   if (guarded && repeated && Clock::now() - *asked_ < kSameRequest) return;
-  if (guarded && options_.user >= 0) {
+  if (guarded && options_.forwards_signals) {
     asked_ = Clock::now();
     return forward(signal);
   }
@@ -217,9 +217,7 @@ void Agent::prepare(const Prepare& frame) {
     variables_ =
         merge(interface_variables(reachable_address(frame.interfaces).interface), variables_);
   }
-  const Variables of_first =
-      frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
-  path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
+  path_ = find_program(frame.program.front(), value_of(variables_of_first(), "PATH"));
   share_cores(frame.workers > 0 ? frame.workers : static_cast<int>(frame.ranks.size()));
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_, .unbound = binding_.unbound};
@@ -235,11 +233,15 @@ void Agent::prepare(const Prepare& frame) {
   stream_.send(prepared);
 }
 
+/// Returns the variables of the first rank of this host, or those that all workers have.
+Variables Agent::variables_of_first() const {
+  return job_->ranks.empty() ? variables_ : merge(variables_, job_->ranks[0].variables);
+}
+
 /// Shares out the cores of the host to so many ranks. Those that run keep what they have.
 void Agent::share_cores(int ranks) {
   sharers_ = ranks;
-  const Variables of_first =
-      job_->ranks.empty() ? variables_ : merge(variables_, job_->ranks[0].variables);
+  const Variables of_first = variables_of_first();
   held_ = HeldCores();  // the new plan may have cores of the old one
   try {
     binding_ = bind_host(job_->binding, ranks, of_first, held_);
@@ -442,7 +444,7 @@ int run_agent(int stdin_of_first) {
 }
 
 int run_remote_agent(int own_part) {
-  const auto work = [own_part](pid_t) {
+  const auto work = [own_part] {
     AgentOptions options;
     if (own_part >= 0) {
       options.own = read_own_part(own_part);  // another program watches the stream

@@ -35,10 +35,9 @@ struct AgentOptions {
   std::optional<Prepare> own{};  ///< its own part of the job (own_part.hpp)
   std::function<void(const Finished&)>
       on_finished{};  ///< is called with the end of a job that another node leads
-  /// The process to which a user sends signals. While it lives, a signal to the agent is for the
-  /// whole job and is forwarded to the leading node. -1 means that there is none, and that a signal
-  /// is for the ranks of this host.
-  pid_t user = -1;
+  /// While the parent process lives, a signal to the agent is for the whole job and is forwarded to
+  /// the leading node. Otherwise it is for the ranks of this host.
+  bool forwards_signals = false;
   /// How long hvdrun may be silent before its first heartbeat, and from then on until it prepares
   /// the agent, from which it learns the job's own limit. A `patience` of 0 means for ever.
   std::chrono::milliseconds patience{0};
@@ -67,6 +66,7 @@ class Agent {
   void give_up(int code, const std::string& why);
   void all_started();
   void start_rank(const Prepare::Rank& rank, std::size_t place, StartRequest request = {});
+  [[nodiscard]] Variables variables_of_first() const;
   void share_cores(int ranks);
   void serve_store(std::uint32_t epoch, RendezvousReach reach);
 
