@@ -136,6 +136,29 @@ TEST(AgentLinkTest, AnAgentThatDoesNotEndIsKilledAndItsLinkDestroyed) {
   EXPECT_FALSE(lost);
 }
 
+TEST(AgentLinkTest, AHandlerMayCloseItAndLivesAsLongAsIt) {
+  boost::asio::io_context io;
+  AgentLink link(io, AgentCommand{.path = "/bin/sh",
+                                  .arguments = {"sh", "-c", "echo no >&2; exec sleep 600"},
+                                  .variables = {},
+                                  .via = "ssh"});
+  auto captured = std::make_shared<int>();
+  const std::weak_ptr<int> handler = captured;
+  int calls = 0;
+  link.start(milliseconds{0}, {.on_ready = {},
+                               .on_frame = {},
+                               .on_flushed = {},
+                               .on_stderr =
+                                   [&, own = std::move(captured)](const std::string&) {
+                                     ++calls;
+                                     link.close();
+                                     EXPECT_FALSE(handler.expired());
+                                   },
+                               .on_lost = [&](const AgentLoss&) { ++calls; }});
+  while (!link.ended()) ASSERT_EQ(io.run_one_for(std::chrono::seconds{60}), 1U);
+  EXPECT_EQ(calls, 1);
+}
+
 /// The ssh client has a child, as that of a jump host, which does not end with it.
 TEST(AgentLinkTest, WhatSshHasStartedEndsWithItAndIsWaitedFor) {
   become_subreaper();

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/authenticated_listener.hpp>
@@ -22,6 +23,7 @@
 #include "node/node_admission.hpp"
 #include "node/node_rendezvous.hpp"
 #include "nodes.hpp"
+#include "supervise/descendants.hpp"
 #include "transport/frames.hpp"
 
 namespace hvd::launcher {
@@ -276,6 +278,30 @@ TEST(NodeFramesTest, ANodeThatWasToEndDoesNotJoinAgain) {
   EXPECT_THAT(result.err, HasSubstr("received signal 2 (SIGINT)"));
 }
 
+/// A node that was stopped has a heartbeat to send. Its signal comes before it knows that the
+/// heartbeat is written, at least in some of the tries.
+TEST(NodeFramesTest, ASignalFollowsAHeartbeat) {
+  constexpr int kTries = 5;
+  constexpr int kOverdueMs = 300;
+  for (int i = 0; i < kTries; ++i) {
+    const std::string port = fresh_port();
+    ForgedNode0 node_0(config_at(port, 2));
+    Process node(node_1(port));
+    const UniqueFd stream = node_0.next();
+    for (std::byte one{}; one != std::byte{'\n'};) {
+      receive(stream.get(), {&one, 1}, test::in(kPatience));
+    }
+    const std::vector<pid_t> agents = children_of(node.pid());
+    ASSERT_EQ(agents.size(), 1U);
+    ASSERT_EQ(::kill(agents.front(), SIGSTOP), 0);
+    (void)::poll(nullptr, 0, kOverdueMs);
+    ASSERT_EQ(::kill(agents.front(), SIGINT), 0);
+    ASSERT_EQ(::kill(agents.front(), SIGCONT), 0);
+    EXPECT_EQ(wait_for<Forward>(stream.get()).signal, SIGINT);
+    EXPECT_EQ(wait(node).exit_code(), 128 + SIGINT);
+  }
+}
+
 TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   const NodeConfig config = config_at(fresh_port(), 2);
   NodeAcceptor acceptor(config, NodeTrust{});
@@ -290,6 +316,45 @@ TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   ASSERT_EQ(::send(joined->at(0).stream.get(), beat.data(), beat.size(), MSG_NOSIGNAL),
             std::ssize(beat));
   node.wait_for<Beat>();
+}
+
+bool stops(const Process& process) {
+  const Deadline deadline = test::in(kPatience);
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(process.pid()), &info, WSTOPPED | WNOHANG) == 0 &&
+         info.si_pid == 0 && Clock::now() < deadline) {
+    (void)::poll(nullptr, 0, 10);
+  }
+  return info.si_code == CLD_STOPPED;
+}
+
+/// So many frames to the node wait that the system takes no more.
+TEST(NodeFramesTest, ALeaderStopsWhenTheNodesKnowThatItWill) {
+  const std::string port = fresh_port();
+  Process leader(hvdrun({"--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--host-timeout=1000",
+                         "--master-port=" + port, "true"}));
+  FrameNode node(config_at(port, 2));
+  node.join_and_prepare();
+  node.send(Started{.rank = 1, .pid = 1});
+  constexpr int kLines = 2'000;
+  Bytes lines;
+  for (int i = 0; i <= kLines; ++i) {
+    const std::string_view text = i < kLines ? "\n" : "ready\n";
+    const auto bytes = std::as_bytes(std::span(text));
+    const Bytes line = encode(Output{.rank = 1, .bytes = {bytes.begin(), bytes.end()}});
+    lines.insert(lines.end(), line.begin(), line.end());  // each is answered with credit
+  }
+  node.send(lines);
+  leader.wait_for_out("[1]<stdout>:ready\n", test::in(kPatience));
+  leader.signal(SIGTSTP);
+  node.wait_for<Suspend>();
+  ASSERT_TRUE(stops(leader));
+  leader.signal(SIGCONT);
+  node.send(Exited{.rank = 1, .status = 0});
+  node.send(Gone{});
+  node.send(Done{});
+  EXPECT_EQ(node.wait_for<Finished>().code, 0);
+  EXPECT_EQ(wait(leader).exit_code(), 0);
 }
 
 Join join_as(int node_rank, int processes = 1) {

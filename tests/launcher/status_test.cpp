@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/process_usage.hpp"
+#include "base/descriptors.hpp"
 #include "status/status_socket.hpp"
 #include "status/status_table.hpp"
 #include "supervise/rank_inquiry.hpp"
@@ -234,8 +235,8 @@ class RankInquiryTest : public testing::Test {
   const RankNote ended_{.kind = RankNote::Kind::ended};
 
   boost::asio::io_context io_{1};
-  InquiryPair pair_ = make_inquiry_pair();
-  UniqueFd rank_ = std::move(pair_.of_rank);
+  SocketPair pair_ = make_socket_pair(SOCK_SEQPACKET);
+  UniqueFd rank_ = std::move(pair_.theirs);
   RankInquiry inquiry_{io_, std::move(pair_.ours)};
 };
 

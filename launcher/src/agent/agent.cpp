@@ -8,6 +8,8 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 #include "base/text.hpp"
 #include "plan/cpus.hpp"
 #include "plan/this_host.hpp"
+#include "supervise/guard.hpp"
 #include "supervise/start_process.hpp"
 
 namespace hvd::launcher {
@@ -39,6 +42,10 @@ constexpr std::chrono::milliseconds kFarewell{500};
 // A scheduler may signal the guard of the agent, which passes the signal on, and the agent too.
 // Within this time the signals are the same request.
 constexpr std::chrono::milliseconds kSameRequest{1'000};
+
+// An agent of another host ends after this time if hvdrun, which prepares an agent as soon as it
+// greets, sends nothing.
+constexpr std::chrono::milliseconds kFirstFramePatience{30'000};
 
 }  // namespace
 
@@ -74,7 +81,7 @@ int Agent::run() {
   stream_.greet();
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 // hvdrun has ended, or no longer needs this host.
-                [this](const std::string&) { leave(); });
+                [this](const std::string&) { leave(); }, [this] { on_flushed(); });
   if (options_.patience.count() > 0) watch_stream(options_.patience);
   try {
     io_.run();
@@ -110,11 +117,11 @@ void Agent::watch_signals() {
 void Agent::on_signal(int signal) {
   const bool guarded = ::getppid() == parent_;
   if (guarded && !asks_to_end(signal)) {
-    return options_.user >= 0 ? forward(signal) : ranks_.signal(signal);
+    return options_.forwards_signals ? forward(signal) : ranks_.signal(signal);
   }
   const bool repeated = asked_.has_value();
   if (guarded && repeated && Clock::now() - *asked_ < kSameRequest) return;
-  if (guarded && options_.user >= 0) {
+  if (guarded && options_.forwards_signals) {
     asked_ = Clock::now();
     return forward(signal);
   }
@@ -126,14 +133,19 @@ void Agent::on_signal(int signal) {
   leave();
 }
 
-/// Passes a user's signal on to the leading node.
+/// Passes a user's signal on to the leading node. Without ranks that it could end, the agent leaves
+/// when the system has taken the frame, or when another signal comes.
 void Agent::forward(int signal) {
+  if (left_by_ != 0) return leave();
   stream_.send(Forward{.signal = signal});
   if (job_ || !asks_to_end(signal)) return;
-  // There are no ranks to end. hvdrun may still wait for other nodes, and then it does not read the
-  // signal.
   left_by_ = signal;
   code_ = kExitSignalBase + signal;
+}
+
+/// hvdrun may still wait for other nodes, and then it does not read the signal.
+void Agent::on_flushed() {
+  if (left_by_ == 0) return;
   stream_.finish();
   stream_.drain(Clock::now() + kFarewell);
   leave();
@@ -205,9 +217,7 @@ void Agent::prepare(const Prepare& frame) {
     variables_ =
         merge(interface_variables(reachable_address(frame.interfaces).interface), variables_);
   }
-  const Variables of_first =
-      frame.ranks.empty() ? variables_ : merge(variables_, frame.ranks[0].variables);
-  path_ = find_program(frame.program.front(), value_of(of_first, "PATH"));
+  path_ = find_program(frame.program.front(), value_of(variables_of_first(), "PATH"));
   share_cores(frame.workers > 0 ? frame.workers : static_cast<int>(frame.ranks.size()));
   secret_ = frame.secret.to_inheritable_fd();
   Prepared prepared{.hostname = own_host_name(), .threads = threads_, .unbound = binding_.unbound};
@@ -223,11 +233,15 @@ void Agent::prepare(const Prepare& frame) {
   stream_.send(prepared);
 }
 
+/// Returns the variables of the first rank of this host, or those that all workers have.
+Variables Agent::variables_of_first() const {
+  return job_->ranks.empty() ? variables_ : merge(variables_, job_->ranks[0].variables);
+}
+
 /// Shares out the cores of the host to so many ranks. Those that run keep what they have.
 void Agent::share_cores(int ranks) {
   sharers_ = ranks;
-  const Variables of_first =
-      job_->ranks.empty() ? variables_ : merge(variables_, job_->ranks[0].variables);
+  const Variables of_first = variables_of_first();
   held_ = HeldCores();  // the new plan may have cores of the old one
   try {
     binding_ = bind_host(job_->binding, ranks, of_first, held_);
@@ -313,7 +327,7 @@ void Agent::start_rank(const Prepare::Rank& rank, std::size_t place, StartReques
 void Agent::start_worker(const StartWorker& frame) {
   try {
     if (frame.workers != sharers_) share_cores(frame.workers);
-    InquiryPair pair = make_inquiry_pair();
+    SocketPair pair = make_socket_pair(SOCK_SEQPACKET);
     auto socket = std::make_unique<WorkerSocket>(
         io_, std::move(pair.ours), [this, rank = frame.rank](Bytes bytes) {
           if (!running_worker(rank)) return;
@@ -321,10 +335,10 @@ void Agent::start_worker(const StartWorker& frame) {
         });
     const std::size_t place = free_place();
     StartRequest request;
-    request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.of_rank.get()),
+    request.variables = {fmt::format("HVD_ELASTIC_FD={}", pair.theirs.get()),
                          fmt::format("HVD_WORKER={}", frame.rank),
                          fmt::format("HVD_WORKER_PLACE={}", place)};
-    request.inherited = {pair.of_rank.get()};
+    request.inherited = {pair.theirs.get()};
     start_rank({.rank = frame.rank, .variables = {}}, place, std::move(request));
     workers_.push_back({.place = place, .socket = std::move(socket)});
     asked_.reset();
@@ -404,6 +418,43 @@ void Agent::send_usage(std::span<const GpuState> gpus) {
 
 void Agent::refuse(int code, const std::string& message) {
   stream_.send(Refused{.code = code, .message = message});
+}
+
+// ---- the process of an agent
+
+namespace {
+
+int run_on_standard_streams(UniqueFd stdin_of_first, AgentOptions options) {
+  UniqueFd input = duplicate(STDIN_FILENO);
+  UniqueFd output = duplicate(STDOUT_FILENO);
+  ::prctl(PR_SET_NAME, "hvdrun-agent");
+  // Output that is printed by accident must not get between the frames.
+  const UniqueFd null = open_null();
+  ::dup2(null.get(), STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  return Agent(std::move(input), std::move(output), std::move(stdin_of_first), std::move(options))
+      .run();
+}
+
+}  // namespace
+
+int run_agent(int stdin_of_first) {
+  if (stdin_of_first >= 0) close_on_exec(stdin_of_first);
+  return run_on_standard_streams(UniqueFd(stdin_of_first), {});
+}
+
+int run_remote_agent(int own_part) {
+  const auto work = [own_part] {
+    AgentOptions options;
+    if (own_part >= 0) {
+      options.own = read_own_part(own_part);  // another program watches the stream
+    } else {
+      options.patience = options.host_timeout = kFirstFramePatience;
+    }
+    return run_on_standard_streams(UniqueFd(), std::move(options));
+  };
+  // hvdrun puts "hvdrun: HOST: " in front of what the agent prints.
+  return exit_code(run_guarded(work, ""));
 }
 
 }  // namespace hvd::launcher

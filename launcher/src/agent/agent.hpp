@@ -35,10 +35,9 @@ struct AgentOptions {
   std::optional<Prepare> own{};  ///< its own part of the job (own_part.hpp)
   std::function<void(const Finished&)>
       on_finished{};  ///< is called with the end of a job that another node leads
-  /// The process to which a user sends signals. While it lives, a signal to the agent is for the
-  /// whole job and is forwarded to the leading node. -1 means that there is none, and that a signal
-  /// is for the ranks of this host.
-  pid_t user = -1;
+  /// While the parent process lives, a signal to the agent is for the whole job and is forwarded to
+  /// the leading node. Otherwise it is for the ranks of this host.
+  bool forwards_signals = false;
   /// How long hvdrun may be silent before its first heartbeat, and from then on until it prepares
   /// the agent, from which it learns the job's own limit. A `patience` of 0 means for ever.
   std::chrono::milliseconds patience{0};
@@ -67,6 +66,7 @@ class Agent {
   void give_up(int code, const std::string& why);
   void all_started();
   void start_rank(const Prepare::Rank& rank, std::size_t place, StartRequest request = {});
+  [[nodiscard]] Variables variables_of_first() const;
   void share_cores(int ranks);
   void serve_store(std::uint32_t epoch, RendezvousReach reach);
 
@@ -88,6 +88,7 @@ class Agent {
   void watch_signals();
   void on_signal(int signal);
   void forward(int signal);
+  void on_flushed();
 
   boost::asio::io_context io_{1};
   AgentStream stream_;
@@ -115,10 +116,18 @@ class Agent {
   bool answered_ = false;
   int left_by_ = 0;
   bool launched_ = false;
-  /// When the agent has passed on a signal that asks its ranks to end. No worker of an elastic job has started since.
+  /// When the agent has passed on a signal that asks its ranks to end. No worker of an elastic job
+  /// has started since.
   std::optional<Clock::time_point> asked_;
   const pid_t parent_ = ::getppid();
   int code_ = 0;  ///< the exit code of the process
 };
+
+/// Runs hvdrun as an agent on its standard streams. `stdin_of_first` is the descriptor from which
+/// the host's first rank reads, or -1. Returns the exit code of the process.
+[[nodiscard]] int run_agent(int stdin_of_first);
+/// Does the same on another host, under a guard that ends the processes that a dying agent leaves
+/// behind. `own_part` is the descriptor of this agent's own part of the job (own_part.hpp), or -1.
+[[nodiscard]] int run_remote_agent(int own_part);
 
 }  // namespace hvd::launcher

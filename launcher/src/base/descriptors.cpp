@@ -28,9 +28,9 @@ Pipe make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-Pipe make_socket_pair() {
+SocketPair make_socket_pair(int type) {
   int ends[2];
-  checked(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "cannot create sockets");
+  checked(::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends), "cannot create sockets");
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

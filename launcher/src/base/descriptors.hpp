@@ -13,8 +13,14 @@ struct Pipe {
 /// Makes a pipe whose ends close on exec. Throws LaunchError (71).
 [[nodiscard]] Pipe make_pipe();
 
-/// Makes a pair of stream sockets that close on exec. Throws LaunchError (71).
-[[nodiscard]] Pipe make_socket_pair();
+struct SocketPair {
+  UniqueFd ours;
+  UniqueFd theirs;  ///< for a child of this process
+};
+
+/// Makes a pair of Unix sockets of a type, such as SOCK_STREAM, that close on exec. Throws
+/// LaunchError (71).
+[[nodiscard]] SocketPair make_socket_pair(int type);
 
 /// Returns another descriptor of the same file, 3 or above, that closes on exec. Throws LaunchError
 /// (71).

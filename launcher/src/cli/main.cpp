@@ -12,6 +12,7 @@
 #include <hvd/core/error.hpp>
 #include <hvd/core/version.hpp>
 
+#include "agent/agent.hpp"
 #include "base/descriptors.hpp"
 #include "base/exit_codes.hpp"
 #include "cli/check_build.hpp"
@@ -26,7 +27,7 @@
 #include "plan/plan.hpp"
 #include "plan/this_host.hpp"
 #include "status/status_socket.hpp"
-#include "transport/agent_link.hpp"
+#include "transport/agent_command.hpp"
 
 namespace {
 

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <utility>
 
-#include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <sys/wait.h>
 
@@ -137,31 +136,24 @@ void ElasticJob::start_agent(std::size_t index) {
     return;
   }
   host.over = false;
-  host.link->start(options_.host_timeout,
-                   {.on_ready =
-                        [this, index, link = host.link.get()] {
-                          // A late agent may greet when its host is lost already.
-                          if (hosts_[index].link.get() != link) return;
-                          Prepare frame = spec_.prepare(options_, Plan(), index);
-                          // The agent looks for the program in this PATH, and keeps the values
-                          // of OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES.
-                          frame.environment = merge(
-                              frame.environment, exported_variables(options_.exports, spec_.own));
-                          frame.rendezvous = RendezvousReach::elsewhere;
-                          frame.workers = workers_on(index);
-                          link->send(frame);
-                        },
-                    .on_frame =
-                        [this, index, link = host.link.get()](const Frame& frame) {
-                          if (hosts_[index].link.get() == link) on_frame(index, frame);
-                        },
-                    .on_flushed = [this] { on_flushed(); },
-                    .on_stderr = [this, index](const std::string& text) { on_stderr(index, text); },
-                    .on_lost =
-                        [this, index, link = host.link.get()](const AgentLoss& loss) {
-                          if (hosts_[index].link.get() != link) return;
-                          lose(index, explain(loss, name_of(index)).what);
-                        }});
+  host.link->start(
+      options_.host_timeout,
+      {.on_ready =
+           [this, index] {
+             Prepare frame = spec_.prepare(options_, Plan(), index);
+             // The agent looks for the program in this PATH, and keeps the values
+             // of OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES.
+             frame.environment =
+                 merge(frame.environment, exported_variables(options_.exports, spec_.own));
+             frame.rendezvous = RendezvousReach::elsewhere;
+             frame.workers = workers_on(index);
+             hosts_[index].link->send(frame);
+           },
+       .on_frame = [this, index](const Frame& frame) { on_frame(index, frame); },
+       .on_flushed = [this] { on_flushed(); },
+       .on_stderr = [this, index](const std::string& text) { on_stderr(index, text); },
+       .on_lost = [this, index](
+                      const AgentLoss& loss) { lose(index, explain(loss, name_of(index)).what); }});
   const milliseconds limit = options_.start_timeout_or_default();
   agent.start_timer.expires_after(limit);
   agent.start_timer.async_wait([this, index, limit, link = host.link.get()](error_code error) {
@@ -229,9 +221,12 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
   if (host.over) return on_flushed();  // what it has not got cannot be sent any more
   host.over = true;
   agents_[index].start_timer.cancel();
+  host.link->close();
   lost_.push_back(std::move(host.link));
-  // It may be the caller, so it is closed later.
-  boost::asio::post(io_, [this] { forget_links(); });
+  for (auto& link : lost_) {
+    if (link->ended()) AgentLink::destroy_later(io_, std::move(link));
+  }
+  std::erase(lost_, nullptr);
   if (!spec_.remote[index]) bury_workers(index);
   end_output(index);
   if (!ending_) {
@@ -250,15 +245,6 @@ void ElasticJob::lose(std::size_t index, const std::string& why) {
     say(fmt::format("{}; {}", why, kMayLackOutput));
   }
   check_over();
-}
-
-/// Closes the links to lost agents, and destroys those that wait for nothing any more.
-void ElasticJob::forget_links() {
-  for (auto& link : lost_) {
-    link->close();
-    if (link->ended()) AgentLink::destroy_later(io_, std::move(link));
-  }
-  std::erase(lost_, nullptr);
 }
 
 /// Nothing more comes from the workers of a lost host.

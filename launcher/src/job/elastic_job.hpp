@@ -61,7 +61,6 @@ class ElasticJob final : private JobBase {
   void on_served(const Served& frame);
   void on_exited(const Exited& frame);
   void lose(std::size_t host, const std::string& why);
-  void forget_links();
   void bury_workers(std::size_t host);
   void end_output(std::size_t host);
 
@@ -99,7 +98,7 @@ class ElasticJob final : private JobBase {
   KnownHosts known_hosts_;                        ///< its first hosts are `hosts_`
   Plan plan_;                                     ///< of the generation that formed last
   std::deque<Agent> agents_;                      ///< by host
-  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< to agents that end
+  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< closed, to agents that end
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
   std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks

@@ -70,7 +70,7 @@ void JobBase::watch_signals() {
 
 void JobBase::on_signal(int signal) {
   if (signal == SIGTSTP) {
-    suspend();
+    std::exchange(suspending_, true) ? stop_self() : stop_when_excused();
   } else if (signal == SIGUSR1 || signal == SIGUSR2) {
     before_signal(signal);
     send_to_all(Forward{.signal = signal});
@@ -80,11 +80,21 @@ void JobBase::on_signal(int signal) {
   }
 }
 
-/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first.
-void JobBase::suspend() {
+/// Ctrl-Z stops hvdrun and not the ranks. Agents that expect its heartbeats are informed first. A
+/// second Ctrl-Z does not wait for that.
+void JobBase::stop_when_excused() {
+  bool ready = true;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    if (spec_.remote[i] && !hosts_[i].over) hosts_[i].link->send(Suspend{});
+    const Host& host = hosts_[i];
+    if (!spec_.remote[i] || host.over || host.link->excused()) continue;
+    ready = false;
+    if (host.link->flushed()) host.link->send(Suspend{});
   }
+  if (ready) stop_self();
+}
+
+void JobBase::stop_self() {
+  suspending_ = false;
   ::raise(SIGSTOP);
 }
 
@@ -193,6 +203,7 @@ void JobBase::check_over() {
 }
 
 void JobBase::on_flushed() {
+  if (suspending_) stop_when_excused();
   if (reported_) check_over();
 }
 

@@ -71,7 +71,7 @@ class JobBase {
   /// Asks the agents to end, and waits for them no longer than they may take.
   void send_end(const End& order);
   void check_over();
-  /// Ends the event loop if it only waited for this: the system has taken all frames for an agent.
+  /// Goes on if hvdrun only waited for this: the system has taken all frames for an agent.
   void on_flushed();
 
   /// Returns the message that the time of `--timeout` is over. The job must have that option.
@@ -90,7 +90,8 @@ class JobBase {
 
  private:
   void watch_signals();
-  void suspend();
+  void stop_when_excused();
+  void stop_self();
   void on_output_error(const std::string& target, std::error_code error);
   void send_credit();
   void finish_after(std::chrono::milliseconds time);
@@ -99,6 +100,7 @@ class JobBase {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer last_timer_;  ///< when `finish` is called
   bool reported_ = false;
+  bool suspending_ = false;  ///< hvdrun stops when all agents excuse its silence
 };
 
 }  // namespace hvd::launcher

@@ -88,8 +88,7 @@ void send_join(int stream, const NodeConfig& config) {
 }
 
 /// Follows node 0 through one try of the job, and returns node 0's last frame.
-Finished follow_once(const Options& options, const NodeConfig& config, const NodeTrust& trust,
-                     pid_t guard) {
+Finished follow_once(const Options& options, const NodeConfig& config, const NodeTrust& trust) {
   const auto patience = options.start_timeout_or_default();
   const Deadline deadline = Clock::now() + patience;
   for (;;) {
@@ -102,7 +101,7 @@ Finished follow_once(const Options& options, const NodeConfig& config, const Nod
     Agent agent(std::move(stream), std::move(output), UniqueFd(),
                 {.own = own_part(options, trust, block),
                  .on_finished = [&over](const Finished& frame) { over = frame; },
-                 .user = guard,
+                 .forwards_signals = true,
                  .patience = std::max(left, kPause),
                  .host_timeout = options.host_timeout});
     const int code = agent.run();
@@ -125,11 +124,11 @@ Finished follow_once(const Options& options, const NodeConfig& config, const Nod
 }  // namespace
 
 int follow(const Options& options, const NodeConfig& config, const NodeTrust& trust) {
-  const auto work = [&](pid_t guard) {
+  const auto work = [&] {
     ::setsid();  // a terminal sends its signals to the guard only
     ::prctl(PR_SET_NAME, "hvdrun-agent");
     for (int restart = 1;; ++restart) {
-      const Finished over = follow_once(options, config, trust, guard);
+      const Finished over = follow_once(options, config, trust);
       fmt::print(stderr, "{}", over.report);
       if (!over.again) return over.code;
       fmt::print(stderr, "hvdrun: restart {}\n", restart);

@@ -10,7 +10,7 @@
 
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
-#include "transport/agent_link.hpp"
+#include "transport/agent_command.hpp"
 
 namespace hvd::launcher {
 namespace {

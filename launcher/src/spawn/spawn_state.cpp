@@ -1,7 +1,6 @@
 #include "spawn/spawn_state.hpp"
 
 #include <cerrno>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,51 +10,28 @@
 
 #include <hvd/core/internal/text.hpp>
 
+#include "base/field_codec.hpp"
 #include "base/text.hpp"
 
 namespace hvd::launcher {
+
+template <>
+constexpr SpawnOutcome::Kind kLast<SpawnOutcome::Kind> = SpawnOutcome::Kind::error;
+template <>
+constexpr Errc kLast<Errc> = Errc::internal;
+
+void fields(Is<SpawnOutcome> auto& outcome, auto& codec) {
+  auto& end = outcome.end;
+  codec(outcome.kind, outcome.results, end.rank, end.pid, end.text, end.exit_code, end.signal,
+        outcome.code, outcome.text, outcome.pids);
+}
+
+void fields(Is<SpawnLevel> auto& level, auto& codec) {
+  codec(level.call, level.rank, level.file, level.line, level.earlier);
+  codec.check(level.earlier.size() == level.call, "calls without an outcome");
+}
+
 namespace {
-
-constexpr std::size_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
-
-void write(WireWriter& to, const SpawnOutcome& outcome) {
-  to.u8(static_cast<std::uint8_t>(outcome.kind));
-  to.u32(static_cast<std::uint32_t>(outcome.results.size()));
-  for (const Bytes& result : outcome.results) to.blob(result);
-  to.i32(outcome.end.rank);
-  to.i32(outcome.end.pid);
-  to.text(outcome.end.text);
-  to.i32(outcome.end.exit_code);
-  to.i32(outcome.end.signal);
-  to.u8(static_cast<std::uint8_t>(outcome.code));
-  to.text(outcome.text);
-  to.u32(static_cast<std::uint32_t>(outcome.pids.size()));
-  for (const pid_t pid : outcome.pids) to.i32(pid);
-}
-
-SpawnOutcome read_outcome(WireReader& from) {
-  SpawnOutcome outcome;
-  const auto kind = from.u8();
-  if (kind > static_cast<std::uint8_t>(SpawnOutcome::Kind::error)) from.fail("no such outcome");
-  outcome.kind = static_cast<SpawnOutcome::Kind>(kind);
-  outcome.results.resize(from.count(sizeof(std::uint32_t)));
-  for (Bytes& result : outcome.results) {
-    const auto bytes = from.blob(kNoLimit);
-    result.assign(bytes.begin(), bytes.end());
-  }
-  outcome.end.rank = from.i32();
-  outcome.end.pid = from.i32();
-  outcome.end.text = from.text(kNoLimit);
-  outcome.end.exit_code = from.i32();
-  outcome.end.signal = from.i32();
-  const auto code = from.u8();
-  if (code > static_cast<std::uint8_t>(Errc::internal)) from.fail("no such error");
-  outcome.code = static_cast<Errc>(code);
-  outcome.text = from.text(kNoLimit);
-  outcome.pids.resize(from.count(sizeof(std::int32_t)));
-  for (pid_t& pid : outcome.pids) pid = from.i32();
-  return outcome;
-}
 
 [[noreturn]] void refuse(const char* what) {
   throw Error(Errc::resource, fmt::format("{}: {}", what, error_text(errno)));
@@ -75,30 +51,16 @@ void write_all(int fd, std::span<const std::byte> bytes, off_t at) {
 
 Bytes encode(const SpawnPath& path) {
   WireWriter to;
-  to.u32(static_cast<std::uint32_t>(path.size()));
-  for (const SpawnLevel& level : path) {
-    to.u32(level.call);
-    to.i32(level.rank);
-    to.text(level.file);
-    to.i32(level.line);
-    to.u32(static_cast<std::uint32_t>(level.earlier.size()));
-    for (const SpawnOutcome& outcome : level.earlier) write(to, outcome);
-  }
+  FieldEncoder encoder(to);
+  encoder(path);
   return to.take();
 }
 
 SpawnPath decode_spawn_path(std::span<const std::byte> bytes) {
   WireReader from(bytes, "state of hvd::spawn");
-  SpawnPath path(from.count(5 * sizeof(std::uint32_t)));
-  for (SpawnLevel& level : path) {
-    level.call = from.u32();
-    level.rank = from.i32();
-    level.file = from.text(kNoLimit);
-    level.line = from.i32();
-    level.earlier.resize(from.count(sizeof(std::uint32_t)));
-    for (SpawnOutcome& outcome : level.earlier) outcome = read_outcome(from);
-    if (level.earlier.size() != level.call) from.fail("calls without an outcome");
-  }
+  SpawnPath path;
+  FieldDecoder decoder(from);
+  decoder(path);
   from.finish();
   return path;
 }

@@ -72,7 +72,6 @@ class Client : public std::enable_shared_from_this<Client> {
     deadline_.cancel();
     if (on_end_) std::exchange(on_end_, nullptr)(this);
   }
-  void forget() { on_end_ = nullptr; }
 
  private:
   stream_protocol::socket socket_;
@@ -102,8 +101,8 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
     if (accepting || clients.size() >= kMaxClients || !acceptor.is_open()) return;
     accepting = true;
     acceptor.async_accept([self = shared_from_this()](error_code error, auto socket) {
-      if (error) return self->accept_later();
       self->accepting = false;
+      if (error) return self->accept_later();
       close_on_exec(socket.native_handle());
       if (is_own_user(socket.native_handle())) self->serve(std::move(socket));
       self->accept();
@@ -115,7 +114,6 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
     if (!acceptor.is_open()) return;
     retry.expires_after(kAcceptAgain);
     retry.async_wait([self = shared_from_this()](error_code error) {
-      self->accepting = false;
       if (!error) self->accept();
     });
   }
@@ -136,10 +134,7 @@ struct StatusServer::Impl : std::enable_shared_from_this<Impl> {
     error_code ignored;
     acceptor.close(ignored);
     retry.cancel();
-    for (const auto& client : std::exchange(clients, {})) {
-      client->forget();
-      client->close();
-    }
+    for (const auto& client : std::exchange(clients, {})) client->close();
   }
 
   boost::asio::io_context& io;

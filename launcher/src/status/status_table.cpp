@@ -243,45 +243,35 @@ std::vector<std::string> StatusTable::waits(Time now) const {
                                  seconds(now - ranks_[rank].heard)));
     }
   }
-  if (const auto slowest = straggler()) text.push_back(*slowest);
+  for (const Rank& rank : ranks_) {
+    if (!rank.running || !rank.report || rank.report->slowest < 0) continue;
+    text.push_back(
+        fmt::format("rank {} is the slowest: the others wait for it for {:.1f} ms of each step",
+                    rank.report->slowest, 1000 * seconds(rank.report->slowest_cost)));
+    break;  // all ranks report the same
+  }
   return text;
 }
 
-/// All ranks report the same, so the first that does is enough.
-std::optional<std::string> StatusTable::straggler() const {
-  for (const Rank& rank : ranks_) {
-    if (!rank.running || !rank.report || rank.report->slowest < 0) continue;
-    return fmt::format("rank {} is the slowest: the others wait for it for {:.1f} ms of each step",
-                       rank.report->slowest, 1000 * seconds(rank.report->slowest_cost));
-  }
-  return std::nullopt;
-}
-
 std::string StatusTable::summary(Time now) const {
-  std::vector<int> joined;
+  int joined = 0;
   std::vector<int> over;
-  int slowest = -1;
-  double least = 0;
-  double exposed = 0;
-  std::uint64_t steps = 0;
+  const RankReport* slowest = nullptr;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     const Rank& state = ranks_[rank];
     if (state.over) over.push_back(static_cast<int>(rank));
     if (!state.running || !state.report) continue;
-    joined.push_back(static_cast<int>(rank));
-    const double rate = steps_per_second(*state.report);
-    if (slowest < 0 || rate < least) {
-      slowest = static_cast<int>(rank);
-      least = rate;
-      steps = state.report->steps;
-      exposed = exposed_percent(*state.report);
+    ++joined;
+    if (slowest == nullptr || steps_per_second(*state.report) < steps_per_second(*slowest)) {
+      slowest = &*state.report;
     }
   }
   std::string text = fmt::format("{:.0f} s: {} of {} ranks have joined", seconds(now - began_),
-                                 joined.size(), ranks_.size());
+                                 joined, ranks_.size());
   if (!over.empty()) text += fmt::format(", {} over", ranks_text(over));
-  if (slowest >= 0 && steps > 0) {
-    text += fmt::format(", {} steps, {:.2f} steps/s, {:.0f}% exposed", steps, least, exposed);
+  if (slowest != nullptr && slowest->steps > 0) {
+    text += fmt::format(", {} steps, {:.2f} steps/s, {:.0f}% exposed", slowest->steps,
+                        steps_per_second(*slowest), exposed_percent(*slowest));
   }
   for (const std::string& wait : waits(now)) text += fmt::format("; {}", wait);
   return text;

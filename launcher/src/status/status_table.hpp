@@ -68,7 +68,6 @@ class StatusTable {
   [[nodiscard]] std::string heading() const;
   [[nodiscard]] std::string bound_to(std::string_view text) const;
   [[nodiscard]] std::string line(int rank, Time now) const;
-  [[nodiscard]] std::optional<std::string> straggler() const;
   [[nodiscard]] bool odd(const Rank& rank, Time now) const;
   [[nodiscard]] std::vector<int> missing_in(const RankReport::Pending& pending) const;
 

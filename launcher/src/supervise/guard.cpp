@@ -18,12 +18,12 @@
 namespace hvd::launcher {
 namespace {
 
-[[noreturn]] void run_child(const std::function<int(pid_t)>& work, pid_t guard,
+[[noreturn]] void run_child(const std::function<int()>& work, pid_t guard,
                             std::string_view prefix) {
   int code = kExitInternal;
   try {
     const bool tied = ::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && ::getppid() == guard;
-    if (tied) code = work(guard);
+    if (tied) code = work();
   } catch (const LaunchError& error) {
     code = error.code();
     fmt::print(stderr, "{}{}\n", prefix, error.what());
@@ -36,7 +36,7 @@ namespace {
 
 }  // namespace
 
-int run_guarded(const std::function<int(pid_t guard)>& work, std::string_view prefix) {
+int run_guarded(const std::function<int()>& work, std::string_view prefix) {
   become_subreaper();
   sigset_t awaited;
   ::sigemptyset(&awaited);

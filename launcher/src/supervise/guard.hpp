@@ -6,15 +6,13 @@
 #include <functional>
 #include <string_view>
 
-#include <sys/types.h>
-
 namespace hvd::launcher {
 
-/// Runs `work`, which gets the pid of this process, in a child, and waits. It passes on to the
+/// Runs `work` in a child and waits. It passes on to the
 /// child the signals that users, terminals and schedulers send (`kForwardedSignals`, unless
 /// ignored); when it dies itself, the child gets SIGTERM. Once the child has ended, it kills
 /// everything that the child left behind, and returns the child's wait status. What `work` throws
 /// is printed after `prefix`. Throws LaunchError (71). Must be called before any thread is started.
-[[nodiscard]] int run_guarded(const std::function<int(pid_t guard)>& work, std::string_view prefix);
+[[nodiscard]] int run_guarded(const std::function<int()>& work, std::string_view prefix);
 
 }  // namespace hvd::launcher

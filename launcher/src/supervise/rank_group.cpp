@@ -8,6 +8,7 @@
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,10 +50,10 @@ pid_t RankGroup::start(int number, StartRequest request) {
     pipes[stream] = make_pipe();
     *ends[stream] = pipes[stream].write.get();
   }
-  InquiryPair inquiry = make_inquiry_pair();
-  request.inherited.push_back(inquiry.of_rank.get());
+  SocketPair inquiry = make_socket_pair(SOCK_SEQPACKET);
+  request.inherited.push_back(inquiry.theirs.get());
   request.variables =
-      merge(request.variables, {fmt::format("HVD_STATUS_FD={}", inquiry.of_rank.get())});
+      merge(request.variables, {fmt::format("HVD_STATUS_FD={}", inquiry.theirs.get())});
   const pid_t pid = start_process(request);
   UniqueFd ended;
   try {

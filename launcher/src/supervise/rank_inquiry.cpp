@@ -1,22 +1,11 @@
 #include "supervise/rank_inquiry.hpp"
 
-#include <array>
 #include <cerrno>
 #include <utility>
 
 #include <sys/socket.h>
 
-#include "base/text.hpp"
-
 namespace hvd::launcher {
-
-InquiryPair make_inquiry_pair() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    refuse_system("cannot make a socket");
-  }
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 RankInquiry::RankInquiry(boost::asio::io_context& io, UniqueFd socket) : socket_(io, socket.get()) {
   static_cast<void>(socket.release());

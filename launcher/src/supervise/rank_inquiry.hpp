@@ -16,18 +16,11 @@
 
 namespace hvd::launcher {
 
-/// A pair of packet sockets, which close on exec. One rank inherits `of_rank`.
-struct InquiryPair {
-  UniqueFd ours;
-  UniqueFd of_rank;
-};
-/// Throws LaunchError (71) when the system refuses the sockets.
-[[nodiscard]] InquiryPair make_inquiry_pair();
-
 /// Reads one answer per question, and nothing while no question is open, so that a rank cannot
 /// flood the agent.
 class RankInquiry {
  public:
+  /// The other end of the `socket`, of type SOCK_SEQPACKET, is the rank's.
   RankInquiry(boost::asio::io_context& io, UniqueFd socket);
 
   /// Asks the rank. `on_answer` gets its answer, which may be any bytes, once; it is not called

@@ -10,7 +10,6 @@
 #include "base/text.hpp"
 #include "plan/slurm.hpp"
 #include "supervise/start_process.hpp"
-#include "transport/agent_link.hpp"
 
 namespace hvd::launcher {
 

@@ -4,12 +4,17 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/hosts.hpp"
 #include "plan/rank_environment.hpp"
 
 namespace hvd::launcher {
+
+/// The hidden first arguments that make hvdrun an agent.
+inline constexpr std::string_view kAgentArgument = "--agent";
+inline constexpr std::string_view kRemoteAgentArgument = "--remote-agent";
 
 struct SshOptions {
   int port = 0;               ///< 0: as ssh's own configuration says

@@ -8,17 +8,14 @@
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <hvd/core/version.hpp>
 
-#include "agent/agent.hpp"
-#include "agent/own_part.hpp"
 #include "base/descriptors.hpp"
 #include "base/exit_codes.hpp"
-#include "supervise/guard.hpp"
 #include "supervise/start_process.hpp"
 
 namespace hvd::launcher {
@@ -39,9 +36,6 @@ constexpr milliseconds kSshPatience{500};
 /// in the kernel.
 constexpr milliseconds kKillPatience{500};
 constexpr std::size_t kMaxStderr = 4'096;
-/// The time after which an agent of another host ends if hvdrun, which prepares an agent as soon as
-/// it greets, sends nothing.
-constexpr milliseconds kFirstFramePatience{30'000};
 
 }  // namespace
 
@@ -49,7 +43,7 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
     : heartbeat_(io), end_timer_(io) {
   loss_.via = command.via;
   const bool remote = !command.via.empty();
-  Pipe sockets = make_socket_pair();
+  SocketPair sockets = make_socket_pair(SOCK_STREAM);
   Pipe errors;
   if (remote) errors = make_pipe();
   UniqueFd first_input;
@@ -61,8 +55,8 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
   pid_ = start_process({.path = command.path,
                         .arguments = arguments,
                         .variables = command.variables,
-                        .input = sockets.write.get(),
-                        .output = sockets.write.get(),
+                        .input = sockets.theirs.get(),
+                        .output = sockets.theirs.get(),
                         .error = remote ? errors.write.get() : STDERR_FILENO,
                         .new_session = true,
                         // ssh would not notice over a dead network; the agent of this host sees the
@@ -71,8 +65,8 @@ AgentLink::AgentLink(boost::asio::io_context& io, const AgentCommand& command)
   UniqueFd pidfd = open_pidfd(pid_);
   process_.emplace(io, pidfd.get());
   (void)pidfd.release();
-  UniqueFd output = duplicate(sockets.read.get());
-  stream_.emplace(io, std::move(sockets.read), std::move(output));
+  UniqueFd output = duplicate(sockets.ours.get());
+  stream_.emplace(io, std::move(sockets.ours), std::move(output));
   if (remote) {
     stderr_.emplace(io, errors.read.get());
     (void)errors.read.release();
@@ -123,7 +117,6 @@ void AgentLink::reap_group() const {
 void AgentLink::close() {
   if (closed_) return;
   closed_ = Clock::now() + (!loss_.via.empty() ? kRemotePatience : kPatience);
-  handlers_ = {};
   heartbeat_.stop();
   end_timer_.cancel();
   // The process that this object has started ends with its stream. Another agent still has to read
@@ -178,21 +171,26 @@ void AgentLink::on_greeting(const std::string& theirs) {
         heartbeat_.heard();
         if (std::holds_alternative<Beat>(frame)) return;
         if (std::holds_alternative<Suspend>(frame)) return heartbeat_.expect_silence();
-        if (handlers_.on_frame) handlers_.on_frame(frame);
+        if (!closed_ && handlers_.on_frame) handlers_.on_frame(frame);
       },
       [this](const std::string& why) { on_stream_end(why); },
       [this] {
-        if (handlers_.on_flushed) handlers_.on_flushed();
+        if (!closed_ && handlers_.on_flushed) handlers_.on_flushed();
       });
   heartbeat_.heard();
-  if (handlers_.on_ready) handlers_.on_ready();
+  if (!closed_ && handlers_.on_ready) handlers_.on_ready();
   if (loss_.via != kViaNode) start_heartbeat();
+}
+
+void AgentLink::send(const Frame& frame) {
+  last_is_suspend_ = std::holds_alternative<Suspend>(frame);
+  stream_->send(frame);
 }
 
 void AgentLink::start_heartbeat() {
   if (loss_.via.empty() || silence_limit_ <= milliseconds{0}) return;
   heartbeat_.start(
-      silence_limit_, [this] { stream_->send(Beat{}); },
+      silence_limit_, [this] { send(Beat{}); },
       [this] {
         loss_.silent = silence_limit_;
         lose();
@@ -226,7 +224,7 @@ void AgentLink::read_stderr() {
 void AgentLink::take_stderr(std::string_view text) {
   said_ += text;
   if (said_.size() > kMaxStderr) said_.erase(0, said_.size() - kMaxStderr);
-  if (handlers_.on_stderr) handlers_.on_stderr(std::string(text));
+  if (!closed_ && handlers_.on_stderr) handlers_.on_stderr(std::string(text));
 }
 
 /// Reads what was written to stderr before the process ended and has not been read yet.
@@ -258,50 +256,7 @@ void AgentLink::lose() {
   stream_->close();
   heartbeat_.stop();
   end_timer_.cancel();
-  if (handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
-}
-
-namespace {
-
-void take_standard_streams(UniqueFd& input, UniqueFd& output) {
-  input = duplicate(STDIN_FILENO);
-  output = duplicate(STDOUT_FILENO);
-  ::prctl(PR_SET_NAME, "hvdrun-agent");
-  // Output that is printed by accident must not get between the frames.
-  const UniqueFd null = open_null();
-  ::dup2(null.get(), STDIN_FILENO);
-  ::dup2(STDERR_FILENO, STDOUT_FILENO);
-}
-
-}  // namespace
-
-int run_agent(int stdin_of_first) {
-  UniqueFd first_input;
-  if (stdin_of_first >= 0) {
-    first_input = duplicate(stdin_of_first);
-    ::close(stdin_of_first);
-  }
-  UniqueFd input;
-  UniqueFd output;
-  take_standard_streams(input, output);
-  return Agent(std::move(input), std::move(output), std::move(first_input)).run();
-}
-
-int run_remote_agent(int own_part) {
-  const auto work = [own_part](pid_t) {
-    AgentOptions options;
-    if (own_part >= 0) {
-      options.own = read_own_part(own_part);  // another program watches the stream
-    } else {
-      options.patience = options.host_timeout = kFirstFramePatience;
-    }
-    UniqueFd input;
-    UniqueFd output;
-    take_standard_streams(input, output);
-    return Agent(std::move(input), std::move(output), UniqueFd(), std::move(options)).run();
-  };
-  // hvdrun puts "hvdrun: HOST: " in front of what the agent prints.
-  return exit_code(run_guarded(work, ""));
+  if (!closed_ && handlers_.on_lost) std::exchange(handlers_.on_lost, nullptr)(loss_);
 }
 
 }  // namespace hvd::launcher

@@ -47,11 +47,15 @@ class AgentLink {
   /// `host_timeout` is how long an agent beyond a network may be silent. 0 means for ever; then
   /// only the end of its stream shows that it is lost.
   void start(std::chrono::milliseconds host_timeout, Handlers handlers);
-  void send(const Frame& frame) { stream_->send(frame); }
+  void send(const Frame& frame);
   /// Returns whether nothing that was sent waits in this process.
   [[nodiscard]] bool flushed() const noexcept { return stream_->flushed(); }
+  /// Returns whether the agent excuses the silence of this process: the system has taken all
+  /// frames, and the last was `Suspend`.
+  [[nodiscard]] bool excused() const noexcept { return last_is_suspend_ && flushed(); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
-  /// afterwards. An agent that does not end is killed, unless the event loop stops before.
+  /// afterwards; a handler may call this. An agent that does not end is killed, unless the event
+  /// loop stops before.
   void close();
   /// Returns whether this object has been closed and no longer waits for the process that it
   /// started. The event loop may still have handlers queued that use it; see `destroy_later`.
@@ -84,19 +88,9 @@ class AgentLink {
   std::optional<AgentStream> stream_;
   LinkHeartbeat heartbeat_;
   std::chrono::milliseconds silence_limit_{0};
+  bool last_is_suspend_ = false;  ///< the last frame that was sent
   boost::asio::steady_timer end_timer_;
   std::optional<Deadline> closed_;  ///< set by `close`: until when to wait for the process
 };
-
-/// Runs hvdrun as an agent. `stdin_of_first` is the descriptor from which the host's first rank
-/// reads, or -1.
-int run_agent(int stdin_of_first);
-/// Does the same on another host, under a guard that ends the processes that a dying agent leaves
-/// behind. `own_part` is the descriptor of this agent's own part of the job (own_part.hpp), or -1.
-int run_remote_agent(int own_part);
-
-/// The hidden first arguments that make hvdrun an agent.
-inline constexpr std::string_view kAgentArgument = "--agent";
-inline constexpr std::string_view kRemoteAgentArgument = "--remote-agent";
 
 }  // namespace hvd::launcher

@@ -41,9 +41,9 @@ class AgentStream {
   [[nodiscard]] bool flushed() const noexcept { return ended_ || queue_.empty(); }
   /// Closes the stream, which the other side notices. No callback follows.
   void close();
-  /// Does what `close` does, but what was sent arrives even if the other side, which is a socket,
-  /// still sends: a connection that is closed before everything was read is reset, and then the
-  /// last frames may be lost. `drain` has to follow.
+  /// Does what `close` does, but what the system has taken arrives even if the other side, which is
+  /// a socket, still sends: a connection that is closed before everything was read is reset, and
+  /// then the last frames may be lost. `drain` has to follow.
   void finish();
   /// Drops what arrives until the other side has closed too, at most until `deadline`, or until
   /// `delivery_deadline` while the network has not delivered what was sent. Then it closes.
