@@ -1,6 +1,6 @@
 // Defines the frames between hvdrun and its agents; `End` and `RankEnd` are in job_policy.hpp.
 // Every frame is a u32 length, a u8 kind and the fields in order, little-endian.
-// docs/reference/hvdrun.md describes which side sends which frame, and when.
+// docs/internals/launcher.md describes which side sends which frame, and when.
 #pragma once
 
 #include <array>
@@ -141,7 +141,7 @@ struct RankAnswer {
   Bytes bytes;
 };
 
-// The frames below are those of an elastic job (docs/reference/hvdrun.md). Its agents start no rank
+// The frames below are those of an elastic job (docs/internals/launcher.md). Its agents start no rank
 // at `Launch`, and send `Gone` only after `End`. In the other frames `rank` is the number of a
 // worker, which is never used again.
 
