@@ -141,8 +141,8 @@ struct RankAnswer {
   Bytes bytes;
 };
 
-// The frames below are those of an elastic job (docs/internals/launcher.md). Its agents start no rank
-// at `Launch`, and send `Gone` only after `End`. In the other frames `rank` is the number of a
+// The frames below are those of an elastic job (docs/internals/launcher.md). Its agents start no
+// rank at `Launch`, and send `Gone` only after `End`. In the other frames `rank` is the number of a
 // worker, which is never used again.
 
 /// hvdrun → agent: the agent shall start a worker.
