@@ -58,7 +58,6 @@ class CollectiveRunner {
   [[nodiscard]] std::size_t index_for(const Request& request) const noexcept;
   [[nodiscard]] Backend& backend_for(const Request& request, const Group& group) const;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
-  void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
   /// Returns the backend of a batch that can be announced, otherwise null.
   [[nodiscard]] Backend* backend_for_announcement(const LocalBatch& batch) const noexcept;
   [[nodiscard]] AllreduceCall allreduce_call(const LocalBatch& batch, CallObserver* observer);

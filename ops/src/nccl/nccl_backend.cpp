@@ -1,7 +1,6 @@
 #include "nccl/nccl_backend.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,9 +11,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/fusion_memory.hpp"
 #include "nccl/meeting.hpp"
-#include "nccl/nccl_features.hpp"
 #include "nccl/reduce_recipe.hpp"
-#include "transport/rank_view.hpp"
 
 namespace hvd::detail {
 namespace {
@@ -34,34 +31,11 @@ Deadline deadline_of_start(Deadline deadline) {
 }  // namespace
 
 NcclBackend::NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
-    : self_(self), shared_(std::make_shared<Shared>(self.rank, std::move(copier))), host_(&host) {}
-
-NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
-                         std::unique_ptr<Copier> copier)
-    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank, std::move(copier))) {}
-
-NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
-                         std::shared_ptr<Shared> shared)
-    : self_(self), shared_(std::move(shared)) {
-  const Lock lock(shared_->mutex);
-  const DeviceGuard guard(self_.gpu.index());
-  Watch watch(deadline, shared_->aborted, "init", "NCCL");
-  start(id, watch);
-}
-
-NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
-                         std::shared_ptr<Shared> shared)
-    : self_(self), shared_(std::move(shared)), comm_(std::move(comm)) {
-  const Lock lock(shared_->mutex);
-  shared_->comms.push_back(comm_.get());
-}
+    : self_(self), host_(host), shared_(std::make_shared<Shared>(self.rank, std::move(copier))) {}
 
 NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<Backend> host,
                          std::shared_ptr<Shared> shared)
-    : self_(self),
-      shared_(std::move(shared)),
-      owned_host_(std::move(host)),
-      host_(owned_host_.get()) {}
+    : self_(self), owned_host_(std::move(host)), host_(*owned_host_), shared_(std::move(shared)) {}
 
 NcclBackend::~NcclBackend() {
   try {
@@ -106,8 +80,9 @@ NcclBackend::Resources& NcclBackend::own() {
   return *shared_->resources;
 }
 
-void NcclBackend::start(const ncclUniqueId& id, Watch& watch) {
+void NcclBackend::start(Deadline deadline, Watch& watch) {
   static_cast<void>(own());
+  const ncclUniqueId id = meet(host_, self_, shared_->rank, deadline);
   comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
   shared_->comms.push_back(comm_.get());
 }
@@ -117,7 +92,10 @@ bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op)
   return can && self_.owns(device);
 }
 
-void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
+void NcclBackend::abort() noexcept {
+  shared_->aborted.store(true, std::memory_order_release);
+  host_.abort();
+}
 
 void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
@@ -136,7 +114,7 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
     if (!comm_) deadline = deadline_of_start(deadline);
     Watch watch(deadline, shared_->aborted, phase, "NCCL");
     watch.check();
-    if (!comm_) start(meet(*host_, self_, shared_->rank, deadline), watch);
+    if (!comm_) start(deadline, watch);
     enqueue(watch);
     auto call = std::make_unique<QueuedCall>(*this, watch);
     if (is_async) {
@@ -240,62 +218,9 @@ bool NcclBackend::QueuedCall::poll() {
   return over;
 }
 
-GpuRank NcclBackend::rank_in(std::span<const int> ranks) const {
-  return {rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()), self_.gpu,
-          self_.host};
-}
-
-std::unique_ptr<Backend> NcclBackend::over(std::span<const int> ranks,
-                                           std::unique_ptr<Backend> host) {
-  if (!host) return nullptr;
-  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(host), shared_));
-}
-
 std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {
-  if (!comm_) return over(ranks, host_->subset(ranks, deadline));
-  deadline = deadline_of_start(deadline);
-  const int rank = rank_in_subset(ranks, self_.rank, self_.size);
-  // The first of the ranks makes the id and sends it through this communicator. A split would need
-  // all ranks, and the store is used at the start only.
-  ncclUniqueId id{};
-  constexpr std::size_t kSize = sizeof id.internal;
-  auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
-  std::byte* mailbox = nullptr;
-  run("subset", deadline, [&](Watch& watch) {
-    if (rank == 0) comm_->settle(ncclGetUniqueId(&id), "ncclGetUniqueId", watch);
-    if (ranks.size() == 1) return;
-    std::byte* const box = reserve(kSize, watch);
-    if (rank != 0) mailbox = own().mailbox.reserve(kSize);
-    if (rank == 0) {
-      check(cudaMemcpyAsync(box, bytes, kSize, cudaMemcpyHostToDevice, stream()),
-            "cudaMemcpyAsync");
-    }
-    grouped("ncclSend", watch, [&](const Queue& queue) {
-      if (rank != 0) {
-        return queue(ncclRecv(box, kSize, ncclUint8, ranks.front(), comm_->get(), stream()));
-      }
-      for (const int peer : ranks.subspan(1)) {
-        queue(ncclSend(box, kSize, ncclUint8, peer, comm_->get(), stream()));
-      }
-    });
-    if (rank != 0) {
-      check(cudaMemcpyAsync(mailbox, box, kSize, cudaMemcpyDeviceToHost, stream()),
-            "cudaMemcpyAsync");
-    }
-  });
-  if (mailbox != nullptr) std::memcpy(bytes, mailbox, kSize);
-  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), id, deadline, shared_));
-}
-
-std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool member,
-                                            Deadline deadline) {
-  if (!comm_) return over(ranks, host_->split(ranks, member, deadline));
-  if (!nccl_can_split()) return Backend::split(ranks, member, deadline);
-  std::unique_ptr<NcclComm> child;
-  run("split", deadline_of_start(deadline),
-      [&](Watch& watch) { child = comm_->split(member, self_.rank, watch); });
-  if (!member) return nullptr;
-  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(child), shared_));
+  return std::unique_ptr<Backend>(
+      new NcclBackend(self_.in(ranks), host_.subset(ranks, deadline), shared_));
 }
 
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {

@@ -30,12 +30,6 @@ void nccl_deregister(ncclComm_t comm, void* handle) noexcept {
   static_cast<void>(ncclCommDeregister(comm, handle));
 }
 
-bool nccl_can_split() noexcept { return true; }
-
-ncclResult_t nccl_split(ncclComm_t parent, bool member, int key, ncclComm_t* child) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  return ncclCommSplit(parent, member ? 0 : NCCL_SPLIT_NOCOLOR, key, child, &config);
-}
+bool nccl_can_register() noexcept { return true; }
 
 }  // namespace hvd::detail

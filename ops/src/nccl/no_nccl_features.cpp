@@ -16,8 +16,6 @@ void* nccl_register(ncclComm_t, void*, std::size_t) noexcept { return nullptr; }
 
 void nccl_deregister(ncclComm_t, void*) noexcept {}
 
-bool nccl_can_split() noexcept { return false; }
-
-ncclResult_t nccl_split(ncclComm_t, bool, int, ncclComm_t*) { return ncclInvalidUsage; }
+bool nccl_can_register() noexcept { return false; }
 
 }  // namespace hvd::detail

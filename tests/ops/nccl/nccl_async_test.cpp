@@ -77,10 +77,9 @@ class NcclAsync : public ::testing::Test {
   }
 
   static void on_all_ranks(const std::function<void(BackendChecks)>& body) {
-    ncclUniqueId id{};
-    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    Hosts hosts(kRanks);
     expect_threads(kRanks, [&](int rank) {
-      NcclBackend backend(GpuRank{rank, kRanks, rank}, id, soon(), make_kernel_copier());
+      NcclBackend backend(GpuRank{rank, kRanks, rank}, hosts[rank], make_kernel_copier());
       const DeviceGuard guard(rank);
       CudaMemory memory;
       body({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks});
@@ -177,6 +176,7 @@ TEST_F(NcclAsync, AnotherThreadMayPoll) {
 
 TEST_F(NcclAsync, ADeadlineEndsOneThatHangsAndAllBehindIt) {
   on_all_ranks([](BackendChecks checks) {
+    checks.backend.barrier(soon());  // the first call may take longer, since it starts NCCL
     fake_gpu::hang(checks.rank);
     const Tensors first(checks, 20);
     const Tensors second(checks, 20);
@@ -194,7 +194,8 @@ TEST_F(NcclAsync, AbortEndsTheCallsOfASubsetToo) {
   for (const bool whole_first : {true, false}) {
     on_all_ranks([&](BackendChecks checks) {
       const std::vector<int> everybody{0, 1, 2};
-      const auto subset = checks.backend.split(everybody, true, soon());
+      const auto subset = checks.backend.subset(everybody, soon());
+      for (Backend* const each : {&checks.backend, subset.get()}) each->barrier(soon());
       fake_gpu::hang(checks.rank);
       const Tensors first(checks, 20);
       const Tensors second(checks, 20);
@@ -271,10 +272,9 @@ void expect_no_leaks() {
 }
 
 TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEnd) {
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  Hosts hosts(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    auto backend = std::make_unique<NcclBackend>(GpuRank{rank, kRanks, rank}, id, soon(),
+    auto backend = std::make_unique<NcclBackend>(GpuRank{rank, kRanks, rank}, hosts[rank],
                                                  make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
@@ -286,11 +286,10 @@ TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEnd) {
 }
 
 TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEndOfPinnedMemory) {
-  auto transports = make_in_process_transports(kRanks);
+  Hosts hosts(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
-    auto backend =
-        std::make_unique<PinnedBackend>(GpuRank{rank, kRanks, rank}, *host, make_kernel_copier());
+    auto backend = std::make_unique<PinnedBackend>(GpuRank{rank, kRanks, rank}, hosts[rank],
+                                                   make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
     StillStream trainer;
@@ -324,16 +323,13 @@ TEST_F(NcclAsync, AfterAFailedKernelTheCommunicatorsAreAbortedAtOnce) {
 }
 
 TEST_F(NcclAsync, AFailedKernelDoesNotHoldUpTheEnd) {
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  auto transports = make_in_process_transports(kRanks);
+  Hosts hosts(kRanks);
   std::latch done(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
     const GpuRank self{rank, kRanks, rank};
     std::vector<std::unique_ptr<Backend>> backends;
-    backends.push_back(std::make_unique<NcclBackend>(self, id, soon(), make_kernel_copier()));
-    backends.push_back(std::make_unique<PinnedBackend>(self, *host, make_kernel_copier()));
+    backends.push_back(std::make_unique<NcclBackend>(self, hosts[rank], make_kernel_copier()));
+    backends.push_back(std::make_unique<PinnedBackend>(self, hosts[rank], make_kernel_copier()));
     const DeviceGuard guard(rank);
     CudaMemory memory;
     for (const auto& backend : backends) {
@@ -350,10 +346,9 @@ TEST_F(NcclAsync, AFailedKernelDoesNotHoldUpTheEnd) {
 }
 
 TEST_F(NcclAsync, AfterAFailedKernelPinnedMemoryIsOfNoUse) {
-  auto transports = make_in_process_transports(kRanks);
+  Hosts hosts(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
-    PinnedBackend backend(GpuRank{rank, kRanks, rank}, *host, make_kernel_copier());
+    PinnedBackend backend(GpuRank{rank, kRanks, rank}, hosts[rank], make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
     const Tensors tensors({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks}, 20);
