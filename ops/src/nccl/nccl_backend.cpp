@@ -100,7 +100,8 @@ void NcclBackend::abort() noexcept {
 void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
   const Lock lock(shared_->mutex);
-  guarded(lock, [&] {
+  const Watch watch(deadline, shared_->aborted, "wait for data", "NCCL");
+  guarded(lock, watch, [&] {
     check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.handle()), 0),
           "cudaStreamWaitEvent");
   });
@@ -110,9 +111,9 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
                       const std::function<void(Watch&)>& enqueue) {
   const bool is_async = std::exchange(async_allowed_, false);
   const Lock lock(shared_->mutex);
-  guarded(lock, [&] {
-    if (!comm_) deadline = deadline_of_start(deadline);
-    Watch watch(deadline, shared_->aborted, phase, "NCCL");
+  if (!comm_) deadline = deadline_of_start(deadline);
+  Watch watch(deadline, shared_->aborted, phase, "NCCL");
+  guarded(lock, watch, [&] {
     watch.check();
     if (!comm_) start(deadline, watch);
     enqueue(watch);
@@ -125,11 +126,11 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   });
 }
 
-void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch) {
+void NcclBackend::guarded(const Lock& lock, const Watch& watch, const std::function<void()>& body) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   try {
-    if (watch != nullptr && shared_->aborted.load(std::memory_order_acquire)) watch->check();
+    watch.check_abort();
     // The device is set every time, since the calls may come from several threads. That fails too
     // after a kernel of the program has failed.
     const DeviceGuard guard(self_.gpu.index());
@@ -203,11 +204,10 @@ bool NcclBackend::QueuedCall::try_complete() {
   const Lock lock(backend_.shared_->mutex, std::try_to_lock);
   if (!lock) return false;
   bool over = false;
-  const auto poll_once = [&] {
+  backend_.guarded(lock, watch_, [&] {
     over = poll();
     if (!over) watch_.check();
-  };
-  backend_.guarded(lock, poll_once, &watch_);
+  });
   return over;
 }
 

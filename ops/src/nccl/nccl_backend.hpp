@@ -97,9 +97,9 @@ class NcclBackend final : public Backend {
   /// may be asynchronous.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
   /// Runs `body` under the lock, with this device the current one. After an error the communicators
-  /// are aborted, and every later call throws that error again. With the watch of a call that runs,
-  /// an abort is noticed before any call of CUDA, which could block behind a kernel that hangs.
-  void guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch = nullptr);
+  /// are aborted, and every later call throws that error again. An abort is noticed before any call
+  /// of CUDA, which could block behind a kernel that hangs.
+  void guarded(const Lock& lock, const Watch& watch, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
   [[nodiscard]] std::exception_ptr with_culprit(std::exception_ptr error) const;
 

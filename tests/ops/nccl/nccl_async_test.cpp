@@ -233,6 +233,46 @@ TEST_F(NcclAsync, AnAbortIsSeenBeforeCudaIsAsked) {
   });
 }
 
+TEST_F(NcclAsync, AnAbortBeforeACallIsSeenBeforeCudaIsAsked) {
+  std::barrier together(kRanks);
+  on_all_ranks([&](BackendChecks checks) {
+    checks.backend.barrier(soon());
+    checks.backend.abort();
+    together.arrive_and_wait();
+    const int before = fake_gpu::calls("cudaGetDevice");
+    together.arrive_and_wait();
+    EXPECT_EQ(error_of([&] { checks.backend.barrier(soon()); }).code(), Errc::aborted);
+    together.arrive_and_wait();
+    EXPECT_EQ(fake_gpu::calls("cudaGetDevice"), before) << "rank " << checks.rank;
+    together.arrive_and_wait();
+  });
+}
+
+TEST_F(NcclAsync, CudaIsNotAskedAgainAfterAnAbort) {
+  for (const std::string_view question : {"cudaEventQuery", "cudaStreamQuery"}) {
+    fake_gpu::reset(1);
+    Hosts hosts(1);
+    NcclBackend backend(GpuRank{0, 1, 0}, hosts[0], make_kernel_copier());
+    backend.barrier(soon());
+    fake_gpu::hang(0);
+    std::unique_ptr<AsyncCollective> queued;
+    const std::vector<TensorSlice> absent(2, {nullptr, nullptr, 9});
+    if (question == "cudaStreamQuery") {  // the fusion memory grows when the queue is empty
+      backend.allow_async();
+      backend.barrier(soon());
+      queued = backend.take_async();
+    }
+    const int before = fake_gpu::calls(question);
+    fake_gpu::on_next(question, [&] { backend.abort(); });
+    EXPECT_EQ(error_of([&] {
+                backend.allreduce({absent, Device{Device::Kind::cuda, 0}}, soon());
+              }).code(),
+              Errc::aborted);
+    const int at_the_end = 1;  // when nothing hangs any more
+    EXPECT_LE(fake_gpu::calls(question) - before, 1 + at_the_end) << question;
+  }
+}
+
 TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {
   on_all_ranks([](BackendChecks checks) {
     StillStream trainer;

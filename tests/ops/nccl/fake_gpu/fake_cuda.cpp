@@ -317,6 +317,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  note("cudaStreamQuery");
   require_no_capture("cudaStreamQuery");
   if (is_captured(handle)) violate("cudaStreamQuery breaks the capture of its stream");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
