@@ -203,6 +203,7 @@ bool NcclBackend::QueuedCall::try_complete() {
   // A thread that makes a call holds the lock for as long as the call takes.
   const Lock lock(backend_.shared_->mutex, std::try_to_lock);
   if (!lock) return false;
+  if (!std::exchange(is_oldest_, true)) watch_.restart();
   bool over = false;
   backend_.guarded(lock, watch_, [&] {
     over = poll();

@@ -88,6 +88,7 @@ class NcclBackend final : public Backend {
    private:
     NcclBackend& backend_;
     Watch watch_;
+    bool is_oldest_ = false;  ///< only the oldest call is polled, whose time then begins
     std::shared_ptr<CudaEvent> end_;
   };
 

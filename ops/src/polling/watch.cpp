@@ -29,6 +29,12 @@ std::chrono::milliseconds Watch::elapsed() const noexcept {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
 }
 
+void Watch::restart() noexcept {
+  const Clock::time_point now = Clock::now();
+  deadline_ += now - began_;
+  began_ = now;
+}
+
 void Watch::check_abort() const {
   if (aborted_->load(std::memory_order_acquire)) {
     Fault fault;

@@ -20,6 +20,8 @@ class Watch {
   void check() const;
   /// Throws Errc::aborted after an abort.
   void check_abort() const;
+  /// Begins anew, with as much time as at the beginning.
+  void restart() noexcept;
   /// The caller calls it between two tests. It spins in the first calls, since most waits are
   /// short, and later yields the core, since the rank for which all others wait may need it. If a
   /// yield takes long, another program uses the core. Then it spins after each test that has moved

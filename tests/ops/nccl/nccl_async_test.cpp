@@ -273,6 +273,29 @@ TEST_F(NcclAsync, CudaIsNotAskedAgainAfterAnAbort) {
   }
 }
 
+// The time limit of a collective is that of its own work.
+TEST_F(NcclAsync, TheTimeOfACallBeginsWhenThoseBeforeItAreComplete) {
+  on_all_ranks([](BackendChecks checks) {
+    StillStream trainer;
+    StreamEvent ready(trainer.get());
+    const Tensors first(checks, 20);
+    const Tensors second(checks, 20);
+    complete(*first.start(checks.backend));  // there is memory now: what follows is launched
+    checks.backend.after(ready, soon());
+    const auto one = first.start(checks.backend);
+    const Deadline deadline = Clock::now() + milliseconds(2'000);
+    const auto two = second.start(checks.backend, deadline);
+    while (Clock::now() <= deadline) {
+      ASSERT_FALSE(one->try_complete());
+      std::this_thread::yield();
+    }
+    trainer.let_go();
+    complete(*one);
+    complete(*two);
+    second.expect_reduced();
+  });
+}
+
 TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {
   on_all_ranks([](BackendChecks checks) {
     StillStream trainer;
