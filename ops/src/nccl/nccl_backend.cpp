@@ -81,7 +81,9 @@ NcclBackend::Resources& NcclBackend::own() {
 }
 
 void NcclBackend::start(Deadline deadline, Watch& watch) {
-  static_cast<void>(own());
+  // NCCL allocates memory of the device, which may wait for queued kernels. Those may wait for a
+  // rank that is lost, and an abort could not end them while NCCL starts.
+  complete_all(watch);
   const ncclUniqueId id = meet(host_, self_, shared_->rank, deadline);
   comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
   shared_->comms.push_back(comm_.get());

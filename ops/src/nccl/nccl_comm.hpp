@@ -131,6 +131,7 @@ class NcclScaler {
   /// The factor is rounded to `type`, a floating-point type.
   void scale(const void* src, void* dst, std::int64_t count, ncclDataType_t type, double factor,
              cudaStream_t stream, Watch& watch);
+  [[nodiscard]] bool has_started() const noexcept { return comm_ != nullptr; }
   /// Gives its communicator up, so that the caller may abort it. Returns null when there is none.
   [[nodiscard]] ncclComm_t release() noexcept;
 

@@ -296,6 +296,33 @@ TEST_F(NcclAsync, TheTimeOfACallBeginsWhenThoseBeforeItAreComplete) {
   });
 }
 
+// To start NCCL takes memory of the device. CUDA may give it only when the queued kernels have run,
+// and those may wait for a rank that is lost.
+TEST_F(NcclAsync, ASetStartsWhenTheCallsBeforeItAreComplete) {
+  on_all_ranks([](BackendChecks checks) {
+    const auto set = checks.backend.subset(std::vector<int>{0, 1, 2}, soon());
+    const Tensors tensors(checks, 100);
+    const auto call = tensors.start(checks.backend);
+    set->barrier(soon());
+    complete(*call);
+    tensors.expect_reduced();
+  });
+}
+
+TEST_F(NcclAsync, AnAbortEndsTheWaitOfASetThatStarts) {
+  on_all_ranks([](BackendChecks checks) {
+    const auto set = checks.backend.subset(std::vector<int>{0, 1, 2}, soon());
+    checks.backend.barrier(soon());
+    fake_gpu::hang(checks.rank);
+    const Tensors tensors(checks, 100);
+    const auto call = tensors.start(checks.backend);
+    std::thread aborter([&] { checks.backend.abort(); });
+    EXPECT_EQ(error_of([&] { set->barrier(soon()); }).code(), Errc::aborted);
+    aborter.join();
+    EXPECT_EQ(failure_of(*call), Errc::aborted);
+  });
+}
+
 TEST_F(NcclAsync, AStreamOfTheTrainersThatStandsStillIsATimeout) {
   on_all_ranks([](BackendChecks checks) {
     StillStream trainer;

@@ -121,6 +121,16 @@ bool is_registered(const Comm& comm, const void* data) {
 
 bool busy(const Comm& comm) { return !comm.ready || !comm.queued.empty() || comm.finalizing; }
 
+/// Tells whether a kernel of NCCL is queued on the device. Whoever allocates memory there may have
+/// to wait for it.
+bool waits_for_peers(int device) {
+  const auto& comms = library().comms;
+  return std::any_of(comms.begin(), comms.end(), [&](const auto& each) {
+    const Comm& comm = *each.second;
+    return comm.device == device && comm.stream && !comm.stream->has_run(comm.launched);
+  });
+}
+
 void run(const std::shared_ptr<Comm>& comm, const Call& call) {
   Library& lib = library();
   std::unique_lock lock(lib.mutex);
@@ -300,6 +310,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     lib.cliques[number] = clique;
   }
   const int device = hvd::test::fake_gpu::current_device();
+  if (waits_for_peers(device)) violate("NCCL starts behind a kernel that may wait for a lost rank");
   if (clique->size() != size || !clique->join(rank, device)) {
     *comm = nullptr;
     return ncclInvalidUsage;  // "Duplicate GPU detected"
