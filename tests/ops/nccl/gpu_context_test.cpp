@@ -347,7 +347,7 @@ TEST_F(GpuContext, AGpuWithoutCodeIsNamed) {
         error_of([&] { rank.reduce("a", DType::f32, ReduceOp::sum, data, 2).wait(); });
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("no code for cuda:1, a GPU of 6.1"), HasSubstr("7.5, 8.0, 12.0"),
-                      HasSubstr("HVD_CUDA_ARCHITECTURES=61")));
+                      HasSubstr("-DHVD_CUDA_ARCHITECTURES=61,"), HasSubstr("-DHVD_WITH_NVCC=OFF")));
   });
 }
 
