@@ -28,6 +28,16 @@ void check(cudaError_t result, std::string_view what) {
       fmt::format("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result)));
 }
 
+// Every call that needs the device's context returns such an error. The manual does not say that
+// cudaGetLastError, which resets it, does so twice.
+cudaError_t lasting_error() noexcept {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free, &total);
+  static_cast<void>(cudaGetLastError());
+  return error;
+}
+
 bool is_ready(cudaError_t result, std::string_view what) {
   if (result != cudaErrorNotReady) {
     check(result, what);

@@ -18,6 +18,10 @@ namespace hvd::detail {
 /// `what` names the call.
 void check(cudaError_t result, std::string_view what);
 
+/// Returns the error of a kernel that has failed on the current device, after which the device is
+/// of no use, else cudaSuccess. Clears the thread's last error.
+[[nodiscard]] cudaError_t lasting_error() noexcept;
+
 /// Returns the result of a query: false for cudaErrorNotReady. CUDA keeps that as the thread's last
 /// error too, which unrelated code would find later, so it is cleared. Throws as `check` does.
 [[nodiscard]] bool is_ready(cudaError_t result, std::string_view what);

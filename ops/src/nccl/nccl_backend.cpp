@@ -154,7 +154,7 @@ std::exception_ptr NcclBackend::with_culprit(std::exception_ptr error) const {
     int before = 0;
     const bool known = cudaGetDevice(&before) == cudaSuccess;
     static_cast<void>(cudaSetDevice(self_.gpu.index()));
-    const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
+    const cudaError_t lasting = lasting_error();
     if (known) static_cast<void>(cudaSetDevice(before));
     if (lasting == cudaSuccess) return error;
     Fault fault = own.fault();

@@ -12,9 +12,7 @@ void* nccl_allocate(std::size_t size) {
   void* data = nullptr;
   const ncclResult_t result = ncclMemAlloc(&data, size);
   if (result == ncclSuccess) return data;
-  // NCCL reports every error of CUDA alike. That of a kernel that has failed stays.
-  static_cast<void>(cudaGetLastError());
-  check(cudaGetLastError(), "ncclMemAlloc");
+  check(lasting_error(), "ncclMemAlloc");  // NCCL reports every error of CUDA alike
   throw Error(result == ncclUnhandledCudaError ? Errc::resource : Errc::internal,
               fmt::format("ncclMemAlloc of {} bytes: {}", size, ncclGetErrorString(result)));
 }
