@@ -54,6 +54,18 @@ std::string bus_id(int device) {
   return text.data();
 }
 
+void* allocate_device(std::size_t size) {
+  void* data = nullptr;
+  check(cudaMalloc(&data, size), "cudaMalloc");
+  return data;
+}
+
+void* allocate_pinned(std::size_t size) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, size, cudaHostAllocPortable), "cudaHostAlloc");
+  return data;
+}
+
 void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept {
   try {
     auto destroyed = std::make_shared<std::promise<void>>();

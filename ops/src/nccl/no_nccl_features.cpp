@@ -4,11 +4,7 @@
 
 namespace hvd::detail {
 
-void* nccl_allocate(std::size_t size) {
-  void* data = nullptr;
-  check(cudaMalloc(&data, size), "cudaMalloc");
-  return data;
-}
+void* nccl_allocate(std::size_t size) { return allocate_device(size); }
 
 void nccl_free(void* data) noexcept { static_cast<void>(cudaFree(data)); }
 
