@@ -244,6 +244,7 @@ TEST_F(GpuContext, StepsWithLargeGradientsCopyNothing) {
 
 TEST_F(GpuContext, AProcessSetHasBothWays) {
   on_ranks(3, 3, [](Rank rank) {
+    rank.expect_reduced("of all", DType::f32, ReduceOp::sum, 1, 3);  // NCCL has started
     const ProcessSet set = rank.context.add_process_set({0, 2});
     if (rank.number() != 1) {
       const auto in_set = [&](const std::string& name, DType dtype, ReduceOp op, double mine) {
