@@ -72,13 +72,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
     if (!options.adasum) slot.hook.attach(parameter, *this, slots.size() - 1);
   }
   count_groups();
-  if (options.weighted) {
-    weight.emplace(AllreduceOptions{.name = prefix + "/weight",
-                                    .op = ReduceOp::sum,
-                                    .process_set = options.process_set,
-                                    .context = &context},
-                   owner);
-  }
+  if (options.weighted) weight.emplace(context, options.process_set, prefix, owner);
   if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
     first_step.emplace(context, options.process_set, slots.size());
   }

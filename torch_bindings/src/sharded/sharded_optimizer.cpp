@@ -136,13 +136,7 @@ ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedT
       placement(GradientMemory::copied_shared, context, {}) {
   name = agree_on_optimizer(context, describe_shards(named, options), options.process_set, kName,
                             options.name_prefix);
-  if (options.weighted) {
-    weight.emplace(AllreduceOptions{.name = name + "/weight",
-                                    .op = ReduceOp::sum,
-                                    .process_set = options.process_set,
-                                    .context = &context},
-                   kName);
-  }
+  if (options.weighted) weight.emplace(context, options.process_set, name, kName);
   const int root = context.ranks_of(options.process_set).front();
   const RankInSet rank = rank_in_set(context, options.process_set);
 
