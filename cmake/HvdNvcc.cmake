@@ -11,8 +11,8 @@ set(HVD_CUDA_ARCHITECTURES
     CACHE STRING "GPUs whose machine code is included; others get the PTX of the first or last")
 
 # Sets HVD_NVCC to the path of nvcc, HVD_NVCC_ARCHITECTURES to those architectures of
-# HVD_CUDA_ARCHITECTURES that nvcc knows, and HVD_NVCC_WORKS to ON if nvcc compiles a kernel for the
-# first of them with this project's C++ compiler as host compiler.
+# HVD_CUDA_ARCHITECTURES that nvcc knows, the lowest first, and HVD_NVCC_WORKS to ON if nvcc compiles
+# a kernel for the first of them with this project's C++ compiler as host compiler.
 macro(hvd_find_nvcc)
   find_program(
     HVD_NVCC nvcc HINTS ${CUDAToolkit_ROOT} $ENV{CUDAToolkit_ROOT} $ENV{CUDA_HOME} $ENV{CUDA_PATH}
@@ -28,6 +28,8 @@ macro(hvd_find_nvcc)
         list(APPEND HVD_NVCC_ARCHITECTURES ${_hvd_arch})
       endif()
     endforeach()
+    list(REMOVE_DUPLICATES HVD_NVCC_ARCHITECTURES)
+    list(SORT HVD_NVCC_ARCHITECTURES COMPARE NATURAL)
   endif()
   if(NOT HVD_NVCC_ARCHITECTURES)
     set(HVD_NVCC_WORKS OFF)

@@ -95,23 +95,13 @@ void CollectiveRunner::abort() noexcept {
   for (const auto& backend : backends_) backend->abort();
 }
 
-/// Makes the backends of a process set. All ranks of the context call it.
+/// Makes the backends of a process set or of a pair set, on its members only.
 void CollectiveRunner::add_set(std::int32_t id, const std::vector<int>& members,
                                Deadline deadline) {
   Group group{members, 0, {}};
   const auto place = std::lower_bound(group.ranks.begin(), group.ranks.end(), rank_);
-  const bool member = place != group.ranks.end() && *place == rank_;
-  for (const auto& backend : backends_) {
-    group.subsets.push_back(backend->split(group.ranks, member, deadline));
-  }
-  if (!member) return;
+  if (place == group.ranks.end() || *place != rank_) return;
   group.place = static_cast<int>(place - group.ranks.begin());
-  groups_.emplace(id, std::move(group));
-}
-
-/// Makes the backends of a pair set. Only its two ranks call it.
-void CollectiveRunner::add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline) {
-  Group group{pair, pair.front() == rank_ ? 0 : 1, {}};
   for (const auto& backend : backends_) {
     group.subsets.push_back(backend->subset(group.ranks, deadline));
   }
@@ -126,7 +116,7 @@ const CollectiveRunner::Group& CollectiveRunner::group_of(const LocalBatch& batc
   if (at != groups_.end()) return at->second;
   const auto everybody = static_cast<int>(groups_.at(0).ranks.size());
   if (const auto pair = pair_members(batch.process_set, everybody)) {
-    add_pair(batch.process_set, *pair, deadline);
+    add_set(batch.process_set, *pair, deadline);
   }
   return groups_.at(batch.process_set);
 }

@@ -59,7 +59,6 @@ class CollectiveRunner {
   /// Returns the group's backend for a request, or null when none supports it.
   [[nodiscard]] Backend* backend_for(const Request& request, const Group& group) const noexcept;
   void add_set(std::int32_t id, const std::vector<int>& members, Deadline deadline);
-  void add_pair(std::int32_t id, const std::vector<int>& pair, Deadline deadline);
   [[nodiscard]] AllreduceCall allreduce_call(const LocalBatch& batch, CallObserver* observer);
   [[nodiscard]] std::span<const TensorSlice> slices(const LocalBatch& batch);
   [[nodiscard]] const Group& group_of(const LocalBatch& batch, Deadline deadline);

@@ -28,6 +28,16 @@ void check(cudaError_t result, std::string_view what) {
       fmt::format("{}: {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result)));
 }
 
+// Every call that needs the device's context returns such an error. The manual does not say that
+// cudaGetLastError, which resets it, does so twice.
+cudaError_t lasting_error() noexcept {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free, &total);
+  static_cast<void>(cudaGetLastError());
+  return error;
+}
+
 bool is_ready(cudaError_t result, std::string_view what) {
   if (result != cudaErrorNotReady) {
     check(result, what);
@@ -42,6 +52,18 @@ std::string bus_id(int device) {
   check(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device),
         "cudaDeviceGetPCIBusId");
   return text.data();
+}
+
+void* allocate_device(std::size_t size) {
+  void* data = nullptr;
+  check(cudaMalloc(&data, size), "cudaMalloc");
+  return data;
+}
+
+void* allocate_pinned(std::size_t size) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, size, cudaHostAllocPortable), "cudaHostAlloc");
+  return data;
 }
 
 void destroy_in_background(std::shared_ptr<void> owned, int device) noexcept {

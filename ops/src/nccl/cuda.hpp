@@ -18,6 +18,10 @@ namespace hvd::detail {
 /// `what` names the call.
 void check(cudaError_t result, std::string_view what);
 
+/// Returns the error of a kernel that has failed on the current device, after which the device is
+/// of no use, else cudaSuccess. Clears the thread's last error.
+[[nodiscard]] cudaError_t lasting_error() noexcept;
+
 /// Returns the result of a query: false for cudaErrorNotReady. CUDA keeps that as the thread's last
 /// error too, which unrelated code would find later, so it is cleared. Throws as `check` does.
 [[nodiscard]] bool is_ready(cudaError_t result, std::string_view what);
@@ -114,57 +118,28 @@ class CudaEvent {
   return std::max(kLeast, (size + step - 1) / step * step);
 }
 
-/// Owns memory of the current device.
-class DeviceBuffer {
+/// Returns memory of the current device. Throws Errc::resource.
+[[nodiscard]] void* allocate_device(std::size_t size);
+/// Returns host memory that the GPU reads and writes itself. Throws Errc::resource.
+[[nodiscard]] void* allocate_pinned(std::size_t size);
+
+/// Owns memory that grows.
+template <void* (*allocate)(std::size_t), cudaError_t (*free)(void*)>
+class CudaBuffer {
  public:
-  DeviceBuffer() noexcept = default;
-  ~DeviceBuffer() { release(); }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  CudaBuffer() noexcept = default;
+  ~CudaBuffer() { release(); }
+  CudaBuffer(const CudaBuffer&) = delete;
+  CudaBuffer& operator=(const CudaBuffer&) = delete;
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  /// Returns at least `size` bytes. Their content is lost when the buffer has to grow. No work on
-  /// the buffer may be pending.
-  [[nodiscard]] std::byte* reserve(std::size_t size) {
-    if (size > size_) {
-      release();
-      const std::size_t room = grown_size(size);
-      void* data = nullptr;
-      check(cudaMalloc(&data, room), "cudaMalloc");
-      data_ = static_cast<std::byte*>(data);
-      size_ = room;
-    }
-    return data_;
-  }
-
- private:
-  void release() noexcept {
-    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
-    data_ = nullptr;
-    size_ = 0;
-  }
-
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-/// Owns host memory that the GPU reads and writes itself.
-class PinnedBuffer {
- public:
-  PinnedBuffer() noexcept = default;
-  ~PinnedBuffer() { release(); }
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-
   /// Returns at least `size` bytes. Their content is lost when the buffer has to grow. No work on
   /// the buffer may be pending. Throws Errc::resource.
   [[nodiscard]] std::byte* reserve(std::size_t size) {
     if (size > size_) {
       release();
       const std::size_t room = grown_size(size);
-      void* data = nullptr;
-      check(cudaHostAlloc(&data, room, cudaHostAllocPortable), "cudaHostAlloc");
-      data_ = static_cast<std::byte*>(data);
+      data_ = static_cast<std::byte*>(allocate(room));
       size_ = room;
     }
     return data_;
@@ -172,7 +147,7 @@ class PinnedBuffer {
 
  private:
   void release() noexcept {
-    if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
+    if (data_ != nullptr) static_cast<void>(free(data_));
     data_ = nullptr;
     size_ = 0;
   }
@@ -180,5 +155,8 @@ class PinnedBuffer {
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+using DeviceBuffer = CudaBuffer<allocate_device, cudaFree>;
+using PinnedBuffer = CudaBuffer<allocate_pinned, cudaFreeHost>;
 
 }  // namespace hvd::detail

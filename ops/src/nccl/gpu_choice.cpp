@@ -15,6 +15,7 @@
 #include <hvd/core/log.hpp>
 
 #include "nccl/cuda.hpp"
+#include "transport/rank_view.hpp"
 
 namespace hvd::detail {
 namespace {
@@ -37,6 +38,10 @@ bool ranks_may_share() {
 }
 
 }  // namespace
+
+GpuRank GpuRank::in(std::span<const int> ranks) const {
+  return {rank_in_subset(ranks, rank, size), static_cast<int>(ranks.size()), gpu, host};
+}
 
 std::string name_of_gpu(int device) {
   return ranks_may_share() ? fmt::format("{} of process {}", bus_id(device), ::getpid())

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <hvd/core/types.hpp>
@@ -58,6 +59,8 @@ struct GpuRank {
   [[nodiscard]] bool owns(Device asked) const noexcept {
     return asked.kind == Device::Kind::cuda && (asked.index == -1 || gpu.decide(asked.index));
   }
+  /// Returns this rank as one of `ranks`, which are some of the group.
+  [[nodiscard]] GpuRank in(std::span<const int> ranks) const;
 };
 
 struct GpuChoice {

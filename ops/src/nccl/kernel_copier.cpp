@@ -120,7 +120,8 @@ std::string capability(int architecture) {
   for (const int each : copy_architectures()) compiled.push_back(capability(each / 10));
   throw Error(Errc::unsupported,
               fmt::format("this build of hvd has no code for cuda:{}, a GPU of {}, but for {} and "
-                          "later; build it with -DHVD_CUDA_ARCHITECTURES={}",
+                          "later; build it with -DHVD_CUDA_ARCHITECTURES={}, or without nvcc "
+                          "(-DHVD_WITH_NVCC=OFF)",
                           device, capability(10 * major + minor), fmt::join(compiled, ", "),
                           10 * major + minor));
 }

@@ -25,7 +25,7 @@ std::string describe(int ranks, const Copier& copier) {
   return fmt::format("NCCL {}.{}.{} on {} ranks{}{}", version / 10000, version / 100 % 100,
                      version % 100, ranks,
                      copier.scales_for_free() ? "" : "; no nvcc: tensors are copied one by one",
-                     nccl_can_split() ? "" : "; before 2.19: no registered memory, no splitting");
+                     nccl_can_register() ? "" : "; before 2.19: no registered memory");
 }
 
 std::unique_ptr<Copier> make_copier() {

@@ -1,7 +1,6 @@
 #include "nccl/nccl_backend.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,9 +11,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/fusion_memory.hpp"
 #include "nccl/meeting.hpp"
-#include "nccl/nccl_features.hpp"
 #include "nccl/reduce_recipe.hpp"
-#include "transport/rank_view.hpp"
 
 namespace hvd::detail {
 namespace {
@@ -34,34 +31,11 @@ Deadline deadline_of_start(Deadline deadline) {
 }  // namespace
 
 NcclBackend::NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier)
-    : self_(self), shared_(std::make_shared<Shared>(self.rank, std::move(copier))), host_(&host) {}
-
-NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
-                         std::unique_ptr<Copier> copier)
-    : NcclBackend(self, id, deadline, std::make_shared<Shared>(self.rank, std::move(copier))) {}
-
-NcclBackend::NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
-                         std::shared_ptr<Shared> shared)
-    : self_(self), shared_(std::move(shared)) {
-  const Lock lock(shared_->mutex);
-  const DeviceGuard guard(self_.gpu.index());
-  Watch watch(deadline, shared_->aborted, "init", "NCCL");
-  start(id, watch);
-}
-
-NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm,
-                         std::shared_ptr<Shared> shared)
-    : self_(self), shared_(std::move(shared)), comm_(std::move(comm)) {
-  const Lock lock(shared_->mutex);
-  shared_->comms.push_back(comm_.get());
-}
+    : self_(self), host_(host), shared_(std::make_shared<Shared>(self.rank, std::move(copier))) {}
 
 NcclBackend::NcclBackend(const GpuRank& self, std::unique_ptr<Backend> host,
                          std::shared_ptr<Shared> shared)
-    : self_(self),
-      shared_(std::move(shared)),
-      owned_host_(std::move(host)),
-      host_(owned_host_.get()) {}
+    : self_(self), owned_host_(std::move(host)), host_(*owned_host_), shared_(std::move(shared)) {}
 
 NcclBackend::~NcclBackend() {
   try {
@@ -106,8 +80,11 @@ NcclBackend::Resources& NcclBackend::own() {
   return *shared_->resources;
 }
 
-void NcclBackend::start(const ncclUniqueId& id, Watch& watch) {
-  static_cast<void>(own());
+void NcclBackend::start(Deadline deadline, Watch& watch) {
+  // NCCL allocates memory of the device, which may wait for queued kernels. Those may wait for a
+  // rank that is lost, and an abort could not end them while NCCL starts.
+  complete_all(watch);
+  const ncclUniqueId id = meet(host_, self_, shared_->rank, deadline);
   comm_ = std::make_unique<NcclComm>(id, self_.size, self_.rank, watch);
   shared_->comms.push_back(comm_.get());
 }
@@ -117,12 +94,16 @@ bool NcclBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp op)
   return can && self_.owns(device);
 }
 
-void NcclBackend::abort() noexcept { shared_->aborted.store(true, std::memory_order_release); }
+void NcclBackend::abort() noexcept {
+  shared_->aborted.store(true, std::memory_order_release);
+  host_.abort();
+}
 
 void NcclBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
   const Lock lock(shared_->mutex);
-  guarded(lock, [&] {
+  const Watch watch(deadline, shared_->aborted, "wait for data", "NCCL");
+  guarded(lock, watch, [&] {
     check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(ready.handle()), 0),
           "cudaStreamWaitEvent");
   });
@@ -132,11 +113,11 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
                       const std::function<void(Watch&)>& enqueue) {
   const bool is_async = std::exchange(async_allowed_, false);
   const Lock lock(shared_->mutex);
-  guarded(lock, [&] {
-    if (!comm_) deadline = deadline_of_start(deadline);
-    Watch watch(deadline, shared_->aborted, phase, "NCCL");
+  if (!comm_) deadline = deadline_of_start(deadline);
+  Watch watch(deadline, shared_->aborted, phase, "NCCL");
+  guarded(lock, watch, [&] {
     watch.check();
-    if (!comm_) start(meet(*host_, self_, shared_->rank, deadline), watch);
+    if (!comm_) start(deadline, watch);
     enqueue(watch);
     auto call = std::make_unique<QueuedCall>(*this, watch);
     if (is_async) {
@@ -147,11 +128,11 @@ void NcclBackend::run(std::string_view phase, Deadline deadline,
   });
 }
 
-void NcclBackend::guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch) {
+void NcclBackend::guarded(const Lock& lock, const Watch& watch, const std::function<void()>& body) {
   static_cast<void>(lock);
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
   try {
-    if (watch != nullptr && shared_->aborted.load(std::memory_order_acquire)) watch->check();
+    watch.check_abort();
     // The device is set every time, since the calls may come from several threads. That fails too
     // after a kernel of the program has failed.
     const DeviceGuard guard(self_.gpu.index());
@@ -173,7 +154,7 @@ std::exception_ptr NcclBackend::with_culprit(std::exception_ptr error) const {
     int before = 0;
     const bool known = cudaGetDevice(&before) == cudaSuccess;
     static_cast<void>(cudaSetDevice(self_.gpu.index()));
-    const cudaError_t lasting = cudaGetLastError();  // `check` has cleared any other
+    const cudaError_t lasting = lasting_error();
     if (known) static_cast<void>(cudaSetDevice(before));
     if (lasting == cudaSuccess) return error;
     Fault fault = own.fault();
@@ -224,12 +205,12 @@ bool NcclBackend::QueuedCall::try_complete() {
   // A thread that makes a call holds the lock for as long as the call takes.
   const Lock lock(backend_.shared_->mutex, std::try_to_lock);
   if (!lock) return false;
+  if (!std::exchange(is_oldest_, true)) watch_.restart();
   bool over = false;
-  const auto poll_once = [&] {
+  backend_.guarded(lock, watch_, [&] {
     over = poll();
     if (!over) watch_.check();
-  };
-  backend_.guarded(lock, poll_once, &watch_);
+  });
   return over;
 }
 
@@ -240,62 +221,9 @@ bool NcclBackend::QueuedCall::poll() {
   return over;
 }
 
-GpuRank NcclBackend::rank_in(std::span<const int> ranks) const {
-  return {rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()), self_.gpu,
-          self_.host};
-}
-
-std::unique_ptr<Backend> NcclBackend::over(std::span<const int> ranks,
-                                           std::unique_ptr<Backend> host) {
-  if (!host) return nullptr;
-  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(host), shared_));
-}
-
 std::unique_ptr<Backend> NcclBackend::subset(std::span<const int> ranks, Deadline deadline) {
-  if (!comm_) return over(ranks, host_->subset(ranks, deadline));
-  deadline = deadline_of_start(deadline);
-  const int rank = rank_in_subset(ranks, self_.rank, self_.size);
-  // The first of the ranks makes the id and sends it through this communicator. A split would need
-  // all ranks, and the store is used at the start only.
-  ncclUniqueId id{};
-  constexpr std::size_t kSize = sizeof id.internal;
-  auto* const bytes = reinterpret_cast<std::byte*>(id.internal);
-  std::byte* mailbox = nullptr;
-  run("subset", deadline, [&](Watch& watch) {
-    if (rank == 0) comm_->settle(ncclGetUniqueId(&id), "ncclGetUniqueId", watch);
-    if (ranks.size() == 1) return;
-    std::byte* const box = reserve(kSize, watch);
-    if (rank != 0) mailbox = own().mailbox.reserve(kSize);
-    if (rank == 0) {
-      check(cudaMemcpyAsync(box, bytes, kSize, cudaMemcpyHostToDevice, stream()),
-            "cudaMemcpyAsync");
-    }
-    grouped("ncclSend", watch, [&](const Queue& queue) {
-      if (rank != 0) {
-        return queue(ncclRecv(box, kSize, ncclUint8, ranks.front(), comm_->get(), stream()));
-      }
-      for (const int peer : ranks.subspan(1)) {
-        queue(ncclSend(box, kSize, ncclUint8, peer, comm_->get(), stream()));
-      }
-    });
-    if (rank != 0) {
-      check(cudaMemcpyAsync(mailbox, box, kSize, cudaMemcpyDeviceToHost, stream()),
-            "cudaMemcpyAsync");
-    }
-  });
-  if (mailbox != nullptr) std::memcpy(bytes, mailbox, kSize);
-  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), id, deadline, shared_));
-}
-
-std::unique_ptr<Backend> NcclBackend::split(std::span<const int> ranks, bool member,
-                                            Deadline deadline) {
-  if (!comm_) return over(ranks, host_->split(ranks, member, deadline));
-  if (!nccl_can_split()) return Backend::split(ranks, member, deadline);
-  std::unique_ptr<NcclComm> child;
-  run("split", deadline_of_start(deadline),
-      [&](Watch& watch) { child = comm_->split(member, self_.rank, watch); });
-  if (!member) return nullptr;
-  return std::unique_ptr<Backend>(new NcclBackend(rank_in(ranks), std::move(child), shared_));
+  return std::unique_ptr<Backend>(
+      new NcclBackend(self_.in(ranks), host_.subset(ranks, deadline), shared_));
 }
 
 void NcclBackend::allreduce(const AllreduceCall& call, Deadline deadline) {

@@ -27,9 +27,6 @@ class NcclBackend final : public Backend {
   /// The first call starts NCCL, whose ranks meet over `host`. That has the same ranks and outlives
   /// this backend. `copier` copies fused tensors.
   NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier);
-  /// Starts NCCL now. Collective over the ranks that have `id`.
-  NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
-              std::unique_ptr<Copier> copier);
   ~NcclBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
@@ -46,8 +43,6 @@ class NcclBackend final : public Backend {
   void barrier(Deadline deadline) override;
   [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                 Deadline deadline) override;
-  [[nodiscard]] std::unique_ptr<Backend> split(std::span<const int> ranks, bool member,
-                                               Deadline deadline) override;
   void abort() noexcept override;
 
  private:
@@ -57,7 +52,6 @@ class NcclBackend final : public Backend {
     FusionMemory fusion;
     DeviceBuffer unregistered;  ///< replaces tensors that are not packed, where this rank has none
     DeviceBuffer token;         ///< the value that a barrier reduces
-    PinnedBuffer mailbox;       ///< for the id of a subset
   };
 
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
@@ -94,35 +88,29 @@ class NcclBackend final : public Backend {
    private:
     NcclBackend& backend_;
     Watch watch_;
+    bool is_oldest_ = false;  ///< only the oldest call is polled, whose time then begins
     std::shared_ptr<CudaEvent> end_;
   };
 
-  NcclBackend(const GpuRank& self, const ncclUniqueId& id, Deadline deadline,
-              std::shared_ptr<Shared> shared);
-  NcclBackend(const GpuRank& self, std::unique_ptr<NcclComm> comm, std::shared_ptr<Shared> shared);
   NcclBackend(const GpuRank& self, std::unique_ptr<Backend> host, std::shared_ptr<Shared> shared);
 
   /// Queues work on the stream with `enqueue` and returns when it is done, or at once when the call
   /// may be asynchronous.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& enqueue);
   /// Runs `body` under the lock, with this device the current one. After an error the communicators
-  /// are aborted, and every later call throws that error again. With the watch of a call that runs,
-  /// an abort is noticed before any call of CUDA, which could block behind a kernel that hangs.
-  void guarded(const Lock& lock, const std::function<void()>& body, const Watch* watch = nullptr);
+  /// are aborted, and every later call throws that error again. An abort is noticed before any call
+  /// of CUDA, which could block behind a kernel that hangs.
+  void guarded(const Lock& lock, const Watch& watch, const std::function<void()>& body);
   void give_up(std::exception_ptr error) noexcept;
   [[nodiscard]] std::exception_ptr with_culprit(std::exception_ptr error) const;
 
-  /// Returns a backend of some ranks that starts NCCL at its first call too.
-  [[nodiscard]] std::unique_ptr<Backend> over(std::span<const int> ranks,
-                                              std::unique_ptr<Backend> host);
-  [[nodiscard]] GpuRank rank_in(std::span<const int> ranks) const;
   /// Closes the communicator. The caller holds the lock.
   void close();
 
   // The functions below are called inside `guarded`.
   /// Makes the resources when they are first needed. Programs for CPUs never need them.
   [[nodiscard]] Resources& own();
-  void start(const ncclUniqueId& id, Watch& watch);
+  void start(Deadline deadline, Watch& watch);
   [[nodiscard]] cudaStream_t stream() { return own().stream.get(); }
   /// Waits until every queued call is complete.
   void complete_all(Watch& watch);
@@ -157,9 +145,9 @@ class NcclBackend final : public Backend {
                std::span<const std::int64_t> bounds, std::size_t element, Watch& watch);
 
   GpuRank self_;
+  std::unique_ptr<Backend> owned_host_;  ///< the host's backend of a subset
+  Backend& host_;
   std::shared_ptr<Shared> shared_;
-  std::unique_ptr<Backend> owned_host_;     ///< the host's backend of a subset
-  Backend* host_ = nullptr;                 ///< null if NCCL was started at once
   std::unique_ptr<NcclComm> comm_;          ///< null until NCCL is started
   std::vector<DeviceCopy> copies_;          ///< those added since the last `flush`
   bool async_allowed_ = false;              ///< whether the next call may be asynchronous

@@ -8,8 +8,6 @@
 
 #include <hvd/core/error.hpp>
 
-#include "nccl/nccl_features.hpp"
-
 namespace hvd::detail {
 namespace {
 
@@ -49,20 +47,6 @@ NcclComm::NcclComm(const ncclUniqueId& id, int size, int rank, Watch& watch) {
 }
 
 NcclComm::~NcclComm() { abort(); }
-
-std::unique_ptr<NcclComm> NcclComm::split(bool member, int rank, Watch& watch) {
-  std::unique_ptr<NcclComm> child(new NcclComm());
-  try {
-    // The child exists once the parent has settled, and is usable once it has settled itself.
-    settle(nccl_split(comm_, member, rank, &child->comm_), "ncclCommSplit", watch);
-    if (!member) return nullptr;
-    child->settle(ncclSuccess, "ncclCommSplit", watch);
-  } catch (...) {
-    abort();  // NCCL may still write to the child, which is destroyed after this
-    throw;
-  }
-  return child;
-}
 
 void NcclComm::settle(ncclResult_t result, std::string_view call, Watch& watch) {
   // The communicator is asked also after ncclSuccess, because a group that was launched in the

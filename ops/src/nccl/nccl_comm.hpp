@@ -29,10 +29,6 @@ class NcclComm {
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  /// Returns a communicator of the members, in the order of their ranks here, and null on the other
-  /// ranks. Collective over all ranks.
-  [[nodiscard]] std::unique_ptr<NcclComm> split(bool member, int rank, Watch& watch);
-
   [[nodiscard]] ncclComm_t get() const noexcept { return comm_; }
 
   /// Takes the result of a call and returns when the call has taken effect. Throws Errc::peer_lost
@@ -47,7 +43,6 @@ class NcclComm {
   [[nodiscard]] ncclComm_t release() noexcept { return std::exchange(comm_, nullptr); }
 
  private:
-  NcclComm() noexcept = default;
   void abort() noexcept;
   [[noreturn]] void fail(ncclResult_t result, std::string_view call, const Watch& watch) const;
 
@@ -136,6 +131,7 @@ class NcclScaler {
   /// The factor is rounded to `type`, a floating-point type.
   void scale(const void* src, void* dst, std::int64_t count, ncclDataType_t type, double factor,
              cudaStream_t stream, Watch& watch);
+  [[nodiscard]] bool has_started() const noexcept { return comm_ != nullptr; }
   /// Gives its communicator up, so that the caller may abort it. Returns null when there is none.
   [[nodiscard]] ncclComm_t release() noexcept;
 

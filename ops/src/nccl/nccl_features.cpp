@@ -12,9 +12,7 @@ void* nccl_allocate(std::size_t size) {
   void* data = nullptr;
   const ncclResult_t result = ncclMemAlloc(&data, size);
   if (result == ncclSuccess) return data;
-  // NCCL reports every error of CUDA alike. That of a kernel that has failed stays.
-  static_cast<void>(cudaGetLastError());
-  check(cudaGetLastError(), "ncclMemAlloc");
+  check(lasting_error(), "ncclMemAlloc");  // NCCL reports every error of CUDA alike
   throw Error(result == ncclUnhandledCudaError ? Errc::resource : Errc::internal,
               fmt::format("ncclMemAlloc of {} bytes: {}", size, ncclGetErrorString(result)));
 }
@@ -30,12 +28,6 @@ void nccl_deregister(ncclComm_t comm, void* handle) noexcept {
   static_cast<void>(ncclCommDeregister(comm, handle));
 }
 
-bool nccl_can_split() noexcept { return true; }
-
-ncclResult_t nccl_split(ncclComm_t parent, bool member, int key, ncclComm_t* child) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  return ncclCommSplit(parent, member ? 0 : NCCL_SPLIT_NOCOLOR, key, child, &config);
-}
+bool nccl_can_register() noexcept { return true; }
 
 }  // namespace hvd::detail

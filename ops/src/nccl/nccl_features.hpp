@@ -1,5 +1,5 @@
 // Declares the functions of NCCL since 2.19. With an older NCCL, no_nccl_features.cpp takes device
-// memory from CUDA, registers nothing and splits no communicators.
+// memory from CUDA and registers nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,6 @@ void nccl_free(void* data) noexcept;
 [[nodiscard]] void* nccl_register(ncclComm_t comm, void* data, std::size_t size) noexcept;
 void nccl_deregister(ncclComm_t comm, void* handle) noexcept;
 
-[[nodiscard]] bool nccl_can_split() noexcept;
-/// Splits a communicator without blocking. A rank that is no `member` gets no `child`.
-[[nodiscard]] ncclResult_t nccl_split(ncclComm_t parent, bool member, int key, ncclComm_t* child);
+[[nodiscard]] bool nccl_can_register() noexcept;
 
 }  // namespace hvd::detail

@@ -47,7 +47,10 @@ void NcclBackend::copy(std::byte* dst, const std::byte* src, std::size_t size) {
 }
 
 void NcclBackend::flush(const ElementOp& element_op, Watch& watch) {
-  if (!copies_.empty()) shared_->copier->run(copies_, element_op, stream(), watch);
+  if (!copies_.empty()) {
+    if (shared_->copier->must_start(element_op)) complete_all(watch);
+    shared_->copier->run(copies_, element_op, stream(), watch);
+  }
   copies_.clear();
 }
 

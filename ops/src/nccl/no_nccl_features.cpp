@@ -4,11 +4,7 @@
 
 namespace hvd::detail {
 
-void* nccl_allocate(std::size_t size) {
-  void* data = nullptr;
-  check(cudaMalloc(&data, size), "cudaMalloc");
-  return data;
-}
+void* nccl_allocate(std::size_t size) { return allocate_device(size); }
 
 void nccl_free(void* data) noexcept { static_cast<void>(cudaFree(data)); }
 
@@ -16,8 +12,6 @@ void* nccl_register(ncclComm_t, void*, std::size_t) noexcept { return nullptr; }
 
 void nccl_deregister(ncclComm_t, void*) noexcept {}
 
-bool nccl_can_split() noexcept { return false; }
-
-ncclResult_t nccl_split(ncclComm_t, bool, int, ncclComm_t*) { return ncclInvalidUsage; }
+bool nccl_can_register() noexcept { return false; }
 
 }  // namespace hvd::detail

@@ -6,7 +6,6 @@
 
 #include "fusion/buffer.hpp"
 #include "nccl/cuda.hpp"
-#include "transport/rank_view.hpp"
 
 namespace hvd::detail {
 namespace {
@@ -228,21 +227,9 @@ void PinnedBackend::barrier(Deadline deadline) {
   run("barrier", deadline, [&](Watch&) { host_.barrier(deadline); });
 }
 
-std::unique_ptr<Backend> PinnedBackend::over(std::span<const int> ranks,
-                                             std::unique_ptr<Backend> host) {
-  const GpuRank self{rank_in_subset(ranks, self_.rank, self_.size), static_cast<int>(ranks.size()),
-                     self_.gpu, self_.host};
-  return std::unique_ptr<Backend>(new PinnedBackend(self, std::move(host), shared_));
-}
-
 std::unique_ptr<Backend> PinnedBackend::subset(std::span<const int> ranks, Deadline deadline) {
-  return over(ranks, host_.subset(ranks, deadline));
-}
-
-std::unique_ptr<Backend> PinnedBackend::split(std::span<const int> ranks, bool member,
-                                              Deadline deadline) {
-  auto host = host_.split(ranks, member, deadline);
-  return host ? over(ranks, std::move(host)) : nullptr;
+  return std::unique_ptr<Backend>(
+      new PinnedBackend(self_.in(ranks), host_.subset(ranks, deadline), shared_));
 }
 
 }  // namespace hvd::detail

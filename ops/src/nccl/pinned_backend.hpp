@@ -41,8 +41,6 @@ class PinnedBackend final : public Backend {
   void barrier(Deadline deadline) override;
   [[nodiscard]] std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                 Deadline deadline) override;
-  [[nodiscard]] std::unique_ptr<Backend> split(std::span<const int> ranks, bool member,
-                                               Deadline deadline) override;
   void abort() noexcept override;
 
  private:
@@ -71,8 +69,6 @@ class PinnedBackend final : public Backend {
   };
 
   PinnedBackend(const GpuRank& self, std::unique_ptr<Backend> host, std::shared_ptr<Shared> shared);
-  [[nodiscard]] std::unique_ptr<Backend> over(std::span<const int> ranks,
-                                              std::unique_ptr<Backend> host);
 
   /// Runs `body` with the device current. After an error every later call throws that error.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);

@@ -43,6 +43,9 @@ class PlainCopier final : public Copier {
   }
   [[nodiscard]] bool scales_for_free() const noexcept override { return false; }
 
+  [[nodiscard]] bool must_start(const ElementOp& element_op) const noexcept override {
+    return element_op.factor != 1.0 && !scaler_.has_started();
+  }
   void run(std::span<const DeviceCopy> copies, const ElementOp& element_op, cudaStream_t stream,
            Watch& watch) override {
     if (element_op.converts()) {

@@ -29,7 +29,13 @@ std::chrono::milliseconds Watch::elapsed() const noexcept {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_);
 }
 
-void Watch::check() const {
+void Watch::restart() noexcept {
+  const Clock::time_point now = Clock::now();
+  deadline_ += now - began_;
+  began_ = now;
+}
+
+void Watch::check_abort() const {
   if (aborted_->load(std::memory_order_acquire)) {
     Fault fault;
     fault.cause = fmt::format("aborted while {} was at work", engine_);
@@ -37,6 +43,10 @@ void Watch::check() const {
     fault.elapsed = elapsed();
     throw Error(Errc::aborted, std::move(fault));
   }
+}
+
+void Watch::check() const {
+  check_abort();
   if (Clock::now() >= deadline_) {
     Fault fault;
     fault.cause = fmt::format("{} did not finish before the deadline", engine_);
@@ -47,6 +57,7 @@ void Watch::check() const {
 }
 
 void Watch::pause() {
+  check_abort();
   const Clock::time_point now = Clock::now();
   if (now - tested_ > kWork) yields_from_ = now + longest_spin_;
   if (++pauses_ > kSpins) {

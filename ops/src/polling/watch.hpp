@@ -18,11 +18,16 @@ class Watch {
 
   /// Throws Errc::aborted or Errc::timeout when it is time to give up.
   void check() const;
+  /// Throws Errc::aborted after an abort.
+  void check_abort() const;
+  /// Begins anew, with as much time as at the beginning.
+  void restart() noexcept;
   /// The caller calls it between two tests. It spins in the first calls, since most waits are
   /// short, and later yields the core, since the rank for which all others wait may need it. If a
   /// yield takes long, another program uses the core. Then it spins after each test that has moved
   /// data for half that time before the next yield, because a transfer in many steps would
-  /// otherwise make one step in each slice of the other program. Throws as `check` does.
+  /// otherwise make one step in each slice of the other program. Throws as `check` does, after an
+  /// abort at once.
   void pause();
 
   [[nodiscard]] std::string_view phase() const noexcept { return phase_; }

@@ -244,6 +244,7 @@ TEST_F(GpuContext, StepsWithLargeGradientsCopyNothing) {
 
 TEST_F(GpuContext, AProcessSetHasBothWays) {
   on_ranks(3, 3, [](Rank rank) {
+    rank.expect_reduced("of all", DType::f32, ReduceOp::sum, 1, 3);  // NCCL has started
     const ProcessSet set = rank.context.add_process_set({0, 2});
     if (rank.number() != 1) {
       const auto in_set = [&](const std::string& name, DType dtype, ReduceOp op, double mine) {
@@ -347,7 +348,7 @@ TEST_F(GpuContext, AGpuWithoutCodeIsNamed) {
         error_of([&] { rank.reduce("a", DType::f32, ReduceOp::sum, data, 2).wait(); });
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("no code for cuda:1, a GPU of 6.1"), HasSubstr("7.5, 8.0, 12.0"),
-                      HasSubstr("HVD_CUDA_ARCHITECTURES=61")));
+                      HasSubstr("-DHVD_CUDA_ARCHITECTURES=61,"), HasSubstr("-DHVD_WITH_NVCC=OFF")));
   });
 }
 

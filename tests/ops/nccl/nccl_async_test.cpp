@@ -77,10 +77,9 @@ class NcclAsync : public ::testing::Test {
   }
 
   static void on_all_ranks(const std::function<void(BackendChecks)>& body) {
-    ncclUniqueId id{};
-    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    Hosts hosts(kRanks);
     expect_threads(kRanks, [&](int rank) {
-      NcclBackend backend(GpuRank{rank, kRanks, rank}, id, soon(), make_kernel_copier());
+      NcclBackend backend(GpuRank{rank, kRanks, rank}, hosts[rank], make_kernel_copier());
       const DeviceGuard guard(rank);
       CudaMemory memory;
       body({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks});
@@ -177,6 +176,7 @@ TEST_F(NcclAsync, AnotherThreadMayPoll) {
 
 TEST_F(NcclAsync, ADeadlineEndsOneThatHangsAndAllBehindIt) {
   on_all_ranks([](BackendChecks checks) {
+    checks.backend.barrier(soon());  // the first call may take longer, since it starts NCCL
     fake_gpu::hang(checks.rank);
     const Tensors first(checks, 20);
     const Tensors second(checks, 20);
@@ -194,7 +194,8 @@ TEST_F(NcclAsync, AbortEndsTheCallsOfASubsetToo) {
   for (const bool whole_first : {true, false}) {
     on_all_ranks([&](BackendChecks checks) {
       const std::vector<int> everybody{0, 1, 2};
-      const auto subset = checks.backend.split(everybody, true, soon());
+      const auto subset = checks.backend.subset(everybody, soon());
+      for (Backend* const each : {&checks.backend, subset.get()}) each->barrier(soon());
       fake_gpu::hang(checks.rank);
       const Tensors first(checks, 20);
       const Tensors second(checks, 20);
@@ -229,6 +230,96 @@ TEST_F(NcclAsync, AnAbortIsSeenBeforeCudaIsAsked) {
     const int now = asked();
     EXPECT_EQ(now, before) << "rank " << checks.rank;
     together.arrive_and_wait();
+  });
+}
+
+TEST_F(NcclAsync, AnAbortBeforeACallIsSeenBeforeCudaIsAsked) {
+  std::barrier together(kRanks);
+  on_all_ranks([&](BackendChecks checks) {
+    checks.backend.barrier(soon());
+    checks.backend.abort();
+    together.arrive_and_wait();
+    const int before = fake_gpu::calls("cudaGetDevice");
+    together.arrive_and_wait();
+    EXPECT_EQ(error_of([&] { checks.backend.barrier(soon()); }).code(), Errc::aborted);
+    together.arrive_and_wait();
+    EXPECT_EQ(fake_gpu::calls("cudaGetDevice"), before) << "rank " << checks.rank;
+    together.arrive_and_wait();
+  });
+}
+
+TEST_F(NcclAsync, CudaIsNotAskedAgainAfterAnAbort) {
+  for (const std::string_view question : {"cudaEventQuery", "cudaStreamQuery"}) {
+    fake_gpu::reset(1);
+    Hosts hosts(1);
+    NcclBackend backend(GpuRank{0, 1, 0}, hosts[0], make_kernel_copier());
+    backend.barrier(soon());
+    fake_gpu::hang(0);
+    std::unique_ptr<AsyncCollective> queued;
+    const std::vector<TensorSlice> absent(2, {nullptr, nullptr, 9});
+    if (question == "cudaStreamQuery") {  // the fusion memory grows when the queue is empty
+      backend.allow_async();
+      backend.barrier(soon());
+      queued = backend.take_async();
+    }
+    const int before = fake_gpu::calls(question);
+    fake_gpu::on_next(question, [&] { backend.abort(); });
+    EXPECT_EQ(error_of([&] {
+                backend.allreduce({absent, Device{Device::Kind::cuda, 0}}, soon());
+              }).code(),
+              Errc::aborted);
+    const int at_the_end = 1;  // when nothing hangs any more
+    EXPECT_LE(fake_gpu::calls(question) - before, 1 + at_the_end) << question;
+  }
+}
+
+// The time limit of a collective is that of its own work.
+TEST_F(NcclAsync, TheTimeOfACallBeginsWhenThoseBeforeItAreComplete) {
+  on_all_ranks([](BackendChecks checks) {
+    StillStream trainer;
+    StreamEvent ready(trainer.get());
+    const Tensors first(checks, 20);
+    const Tensors second(checks, 20);
+    complete(*first.start(checks.backend));  // there is memory now: what follows is launched
+    checks.backend.after(ready, soon());
+    const auto one = first.start(checks.backend);
+    const Deadline deadline = Clock::now() + milliseconds(2'000);
+    const auto two = second.start(checks.backend, deadline);
+    while (Clock::now() <= deadline) {
+      ASSERT_FALSE(one->try_complete());
+      std::this_thread::yield();
+    }
+    trainer.let_go();
+    complete(*one);
+    complete(*two);
+    second.expect_reduced();
+  });
+}
+
+// To start NCCL takes memory of the device. CUDA may give it only when the queued kernels have run,
+// and those may wait for a rank that is lost.
+TEST_F(NcclAsync, ASetStartsWhenTheCallsBeforeItAreComplete) {
+  on_all_ranks([](BackendChecks checks) {
+    const auto set = checks.backend.subset(std::vector<int>{0, 1, 2}, soon());
+    const Tensors tensors(checks, 100);
+    const auto call = tensors.start(checks.backend);
+    set->barrier(soon());
+    complete(*call);
+    tensors.expect_reduced();
+  });
+}
+
+TEST_F(NcclAsync, AnAbortEndsTheWaitOfASetThatStarts) {
+  on_all_ranks([](BackendChecks checks) {
+    const auto set = checks.backend.subset(std::vector<int>{0, 1, 2}, soon());
+    checks.backend.barrier(soon());
+    fake_gpu::hang(checks.rank);
+    const Tensors tensors(checks, 100);
+    const auto call = tensors.start(checks.backend);
+    std::thread aborter([&] { checks.backend.abort(); });
+    EXPECT_EQ(error_of([&] { set->barrier(soon()); }).code(), Errc::aborted);
+    aborter.join();
+    EXPECT_EQ(failure_of(*call), Errc::aborted);
   });
 }
 
@@ -271,10 +362,9 @@ void expect_no_leaks() {
 }
 
 TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEnd) {
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  Hosts hosts(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    auto backend = std::make_unique<NcclBackend>(GpuRank{rank, kRanks, rank}, id, soon(),
+    auto backend = std::make_unique<NcclBackend>(GpuRank{rank, kRanks, rank}, hosts[rank],
                                                  make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
@@ -286,11 +376,10 @@ TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEnd) {
 }
 
 TEST_F(NcclAsync, AStreamThatStandsStillDoesNotHoldUpTheEndOfPinnedMemory) {
-  auto transports = make_in_process_transports(kRanks);
+  Hosts hosts(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
-    auto backend =
-        std::make_unique<PinnedBackend>(GpuRank{rank, kRanks, rank}, *host, make_kernel_copier());
+    auto backend = std::make_unique<PinnedBackend>(GpuRank{rank, kRanks, rank}, hosts[rank],
+                                                   make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
     StillStream trainer;
@@ -324,16 +413,13 @@ TEST_F(NcclAsync, AfterAFailedKernelTheCommunicatorsAreAbortedAtOnce) {
 }
 
 TEST_F(NcclAsync, AFailedKernelDoesNotHoldUpTheEnd) {
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  auto transports = make_in_process_transports(kRanks);
+  Hosts hosts(kRanks);
   std::latch done(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
     const GpuRank self{rank, kRanks, rank};
     std::vector<std::unique_ptr<Backend>> backends;
-    backends.push_back(std::make_unique<NcclBackend>(self, id, soon(), make_kernel_copier()));
-    backends.push_back(std::make_unique<PinnedBackend>(self, *host, make_kernel_copier()));
+    backends.push_back(std::make_unique<NcclBackend>(self, hosts[rank], make_kernel_copier()));
+    backends.push_back(std::make_unique<PinnedBackend>(self, hosts[rank], make_kernel_copier()));
     const DeviceGuard guard(rank);
     CudaMemory memory;
     for (const auto& backend : backends) {
@@ -350,10 +436,9 @@ TEST_F(NcclAsync, AFailedKernelDoesNotHoldUpTheEnd) {
 }
 
 TEST_F(NcclAsync, AfterAFailedKernelPinnedMemoryIsOfNoUse) {
-  auto transports = make_in_process_transports(kRanks);
+  Hosts hosts(kRanks);
   expect_threads(kRanks, [&](int rank) {
-    const auto host = make_ring_backend(std::move(transports[static_cast<std::size_t>(rank)]));
-    PinnedBackend backend(GpuRank{rank, kRanks, rank}, *host, make_kernel_copier());
+    PinnedBackend backend(GpuRank{rank, kRanks, rank}, hosts[rank], make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
     const Tensors tensors({backend, memory, Device{Device::Kind::cuda, rank}, rank, kRanks}, 20);

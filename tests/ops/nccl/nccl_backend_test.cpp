@@ -2,6 +2,7 @@
 // device each.
 #include "nccl/nccl_backend.hpp"
 
+#include <atomic>
 #include <latch>
 #include <memory>
 #include <numeric>
@@ -14,6 +15,8 @@
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/cuda.hpp"
+#include "nccl/meeting.hpp"
+#include "nccl/nccl_comm.hpp"
 #include "nccl_checks.hpp"
 #include "stream_event.hpp"
 #include "values.hpp"
@@ -39,10 +42,7 @@ std::string name_of(const ::testing::TestParamInfo<Setting>& info) {
 
 class NcclBackendTest : public ::testing::TestWithParam<Setting> {
  protected:
-  NcclBackendTest() {
-    fake_gpu::reset(ranks());
-    EXPECT_EQ(ncclGetUniqueId(&id_), ncclSuccess);
-  }
+  NcclBackendTest() { fake_gpu::reset(ranks()); }
   ~NcclBackendTest() override { fake_gpu::reset(0); }
 
   void TearDown() override {
@@ -53,23 +53,18 @@ class NcclBackendTest : public ::testing::TestWithParam<Setting> {
   [[nodiscard]] static int ranks() { return GetParam().ranks; }
   [[nodiscard]] static bool has_kernel() { return GetParam().copies == Copies::kernel; }
 
-  [[nodiscard]] std::unique_ptr<NcclBackend> make_backend(int rank) const {
-    return std::make_unique<NcclBackend>(GpuRank{rank, ranks(), rank}, id_, soon(),
-                                         has_kernel() ? make_kernel_copier() : make_plain_copier());
-  }
-
   /// Runs `body` on one thread per rank, each with a backend and memory on its device.
-  void on_all_ranks(const std::function<void(BackendChecks)>& body) const {
+  static void on_all_ranks(const std::function<void(BackendChecks)>& body) {
+    Hosts hosts(ranks());
     expect_threads(ranks(), [&](int rank) {
-      const auto backend = make_backend(rank);
+      NcclBackend backend(GpuRank{rank, ranks(), rank}, hosts[rank],
+                          has_kernel() ? make_kernel_copier() : make_plain_copier());
       const DeviceGuard guard(rank);
       CudaMemory memory;
-      body({*backend, memory, Device{Device::Kind::cuda, rank}, rank, ranks()});
+      body({backend, memory, Device{Device::Kind::cuda, rank}, rank, ranks()});
       EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error is left behind";
     });
   }
-
-  ncclUniqueId id_{};
 };
 
 /// Returns the code of the error that `call` throws.
@@ -420,36 +415,6 @@ TEST_P(NcclBackendTest, SubsetsOverlapAndWorkInTurn) {
   });
 }
 
-TEST_P(NcclBackendTest, APairIsMadeWithoutWaitingForTheDefaultStream) {
-  if (ranks() == 1) return;
-  on_all_ranks([](BackendChecks checks) {
-    if (checks.rank > 1) return;
-    const std::vector<int> pair{0, 1};
-    checks.backend.subset(pair, soon())->barrier(soon());
-  });
-  EXPECT_EQ(fake_gpu::calls("cudaMemcpy"), 0);
-}
-
-TEST_P(NcclBackendTest, AProcessSetIsSplitOffByAllRanks) {
-  on_all_ranks([](BackendChecks checks) {
-    for (int first = 0; first < checks.size; ++first) {
-      std::vector<int> members;
-      for (int rank = first; rank < checks.size; ++rank) members.push_back(rank);
-      const bool member = checks.rank >= first;
-      const auto set = checks.backend.split(members, member, soon());
-      ASSERT_EQ(set != nullptr, member);
-      if (!member) continue;
-      BackendChecks inside{*set, checks.memory, checks.device, checks.rank - first,
-                           checks.size - first};
-      EXPECT_EQ(inside.allreduce(DType::f32, ReduceOp::sum, {100, 7}, true), 0);
-      EXPECT_EQ(inside.broadcast(DType::i32, inside.size - 1, {31}), 0);
-      EXPECT_EQ(inside.subsets({{0}}), 0);
-    }
-    EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 7}, true), 0);
-  });
-  EXPECT_EQ(fake_gpu::calls("ncclCommSplit"), ranks() * ranks());
-}
-
 /// Aborts when some rank has called `function` of the fake.
 void abort_after(std::string_view function, Backend& backend) {
   const Deadline end = soon();
@@ -457,24 +422,12 @@ void abort_after(std::string_view function, Backend& backend) {
   backend.abort();
 }
 
-TEST_P(NcclBackendTest, ASplitWaitsForAllRanksUntilAnAbort) {
-  if (ranks() == 1) return;
-  on_all_ranks([](BackendChecks checks) {
-    if (checks.rank != 0) return;
-    std::thread aborter([&] { abort_after("ncclCommSplit", checks.backend); });
-    const std::vector<int> alone{0};
-    EXPECT_EQ(code_of([&] { static_cast<void>(checks.backend.split(alone, true, soon())); }),
-              Errc::aborted);
-    aborter.join();
-  });
-}
-
 TEST_P(NcclBackendTest, MakingACommunicatorMayTakeLongerThanACollective) {
   on_all_ranks([](BackendChecks checks) {
     std::vector<int> all(static_cast<std::size_t>(checks.size));
     std::iota(all.begin(), all.end(), 0);
-    checks.backend.split(all, true, Clock::now())->barrier(soon());
-    checks.backend.subset(all, Clock::now())->barrier(soon());
+    checks.backend.barrier(Clock::now());
+    checks.backend.subset(all, soon())->barrier(Clock::now());
   });
 }
 
@@ -491,10 +444,9 @@ TEST_P(NcclBackendTest, ASubsetWaitsForItsMembersUntilAnAbort) {
   if (ranks() == 1) return;
   on_all_ranks([](BackendChecks checks) {
     if (checks.rank != 0) return;
-    std::thread aborter([&] { abort_after("cudaMemcpyAsync", checks.backend); });
-    const std::vector<int> pair{0, 1};
-    EXPECT_EQ(code_of([&] { static_cast<void>(checks.backend.subset(pair, soon())); }),
-              Errc::aborted);
+    const auto pair = checks.backend.subset(std::vector<int>{0, 1}, soon());
+    std::thread aborter([&] { checks.backend.abort(); });
+    EXPECT_EQ(code_of([&] { pair->barrier(soon()); }), Errc::aborted);
     aborter.join();
   });
 }
@@ -513,6 +465,7 @@ TEST_P(NcclBackendTest, AbortEndsACollectiveThatHangs) {
 
 TEST_P(NcclBackendTest, ADeadlineEndsACollectiveThatHangs) {
   on_all_ranks([](BackendChecks checks) {
+    checks.backend.barrier(soon());  // the first call may take longer, since it starts NCCL
     fake_gpu::hang(checks.rank);
     const auto began = Clock::now();
     EXPECT_EQ(code_of([&] { checks.backend.barrier(Clock::now() + milliseconds(50)); }),
@@ -561,20 +514,34 @@ TEST_F(NcclStartTest, ARankThatDoesNotComeIsATimeout) {
   fake_gpu::reset(2);
   ncclUniqueId id{};
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  EXPECT_EQ(code_of([&] {
-              NcclBackend({0, 2, 0}, id, Clock::now() + milliseconds(50), make_kernel_copier());
-            }),
-            Errc::timeout);
+  const std::atomic<bool> aborted{false};
+  Watch watch(Clock::now() + milliseconds(50), aborted, "init", "NCCL");
+  EXPECT_EQ(code_of([&] { NcclComm(id, 2, 0, watch); }), Errc::timeout);
+  EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
+  EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
+}
+
+// The other rank is lost after the two have met.
+TEST_F(NcclStartTest, AnAbortEndsTheStart) {
+  fake_gpu::reset(2);
+  Hosts hosts(2);
+  expect_threads(2, [&](int rank) {
+    const GpuRank self{rank, 2, rank};
+    if (rank == 1) return static_cast<void>(meet(hosts[1], self, 1, soon()));
+    NcclBackend backend(self, hosts[0], make_kernel_copier());
+    std::thread aborter([&] { abort_after("ncclCommInitRankConfig", backend); });
+    EXPECT_EQ(code_of([&] { backend.barrier(soon()); }), Errc::aborted);
+    aborter.join();
+  });
   EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>());
   EXPECT_EQ(fake_gpu::leaks(), std::vector<std::string>());
 }
 
 TEST_F(NcclStartTest, ContextsAreMadeOnTheRanksOwnDeviceOnly) {
   fake_gpu::reset(3);
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  Hosts hosts(1);
   std::thread([&] {  // its current device is the first one, which must stay unused
-    NcclBackend backend({0, 1, 2}, id, soon(), make_kernel_copier());
+    NcclBackend backend({0, 1, 2}, hosts[0], make_kernel_copier());
     backend.barrier(soon());
     const std::vector<TensorSlice> absent{{nullptr, nullptr, 9}};
     backend.allow_async();
@@ -583,7 +550,7 @@ TEST_F(NcclStartTest, ContextsAreMadeOnTheRanksOwnDeviceOnly) {
     std::thread([&] {
       while (!call->try_complete()) std::this_thread::yield();
     }).join();
-    backend.split(std::vector<int>{0}, true, soon())->barrier(soon());
+    backend.subset(std::vector<int>{0}, soon())->barrier(soon());
     backend.abort();
     EXPECT_EQ(code_of([&] { backend.barrier(soon()); }), Errc::aborted);
   })
@@ -595,10 +562,9 @@ TEST_F(NcclStartTest, ContextsAreMadeOnTheRanksOwnDeviceOnly) {
 
 TEST_F(NcclStartTest, DifferentCallsAreAnError) {
   fake_gpu::reset(2);
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  Hosts hosts(2);
   expect_threads(2, [&](int rank) {
-    NcclBackend backend({rank, 2, rank}, id, soon(), make_kernel_copier());
+    NcclBackend backend({rank, 2, rank}, hosts[rank], make_kernel_copier());
     const DeviceGuard guard(rank);
     CudaMemory memory;
     BackendChecks checks{backend, memory, Device{Device::Kind::cuda, rank}, rank, 2};

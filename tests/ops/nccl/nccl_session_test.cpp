@@ -47,20 +47,6 @@ class NcclSessionTest : public ::testing::Test {
   }
 };
 
-/// The backends for host memory of the ranks of `on_sessions`.
-class Hosts {
- public:
-  explicit Hosts(int ranks) {
-    for (auto& transport : make_in_process_transports(ranks)) {
-      backends_.push_back(make_ring_backend(std::move(transport)));
-    }
-  }
-  Backend& operator[](int rank) { return *backends_[static_cast<std::size_t>(rank)]; }
-
- private:
-  std::vector<std::unique_ptr<Backend>> backends_;
-};
-
 TEST_F(NcclSessionTest, EveryRankTakesTheDeviceOfItsLocalRank) {
   on_sessions(3, 4, [](Session& session, int rank) {
     const auto choice = choose_gpu(session);
@@ -100,9 +86,6 @@ TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {
     check_alltoalls(checks);
     check_absent_ranks(checks);
     EXPECT_EQ(checks.subsets({{0, 2}, {1, 2}, {0, 1, 2}}), 0);
-    const auto set = backend->split(std::vector<int>{0, 1}, rank < 2, soon());
-    EXPECT_EQ(set != nullptr, rank < 2);
-    if (set) set->barrier(soon());
     backend->barrier(soon());
     backend->abort();
     EXPECT_THROW(backend->barrier(soon()), Error);

@@ -485,6 +485,28 @@ TEST_F(StreamOrdered, ResultsStayWhileAnotherStreamReadsThem) {
   });
 }
 
+// The program's own memory may be reduced, which is nothing that LibTorch's allocator knows.
+TEST_F(StreamOrdered, MemoryThatLibTorchHasNotAllocatedIsReduced) {
+  on_ranks([](Context& context, torch::Device device) {
+    constexpr std::size_t kBytes = kElements * sizeof(float);
+    const detail::DeviceGuard guard(device.index());
+    void* memory = nullptr;
+    ASSERT_EQ(cudaMalloc(&memory, kBytes), cudaSuccess);
+    {
+      torch::Tensor tensor = at::for_blob(memory, {kElements})
+                                 .options(torch::TensorOptions().device(device))
+                                 .target_device(device)
+                                 .make_tensor();
+      tensor.copy_(torch::ones({kElements}));
+      const torch::Tensor sum =
+          allreduce_async_(tensor, {.name = "a", .op = ReduceOp::sum, .context = &context}).wait();
+      EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kElements}, double{kRanks})));
+    }
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    context.shutdown();
+  });
+}
+
 // An accumulator that the program has made before stays on the stream that was current then.
 TEST_F(StreamOrdered, AShardWaitsForTheGradientsOfAllStreams) {
   on_ranks([](Context& context, torch::Device device) {

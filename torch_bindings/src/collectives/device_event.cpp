@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -24,6 +25,14 @@ bool is_captured(const Device& device, const c10::Stream& stream) {
   } else {
     return false;
   }
+}
+
+/// Tells whether LibTorch's allocator has given the memory of a tensor on a GPU, or may have: it
+/// need not tell how it takes memory back.
+bool is_of_allocator(const torch::Tensor& tensor) {
+  static const c10::DeleterFnPtr deleter =
+      torch::empty({0}, tensor.options()).storage().allocator()->raw_deleter();
+  return deleter == nullptr || tensor.storage().data_ptr().get_deleter() == deleter;
 }
 
 }  // namespace
@@ -86,7 +95,8 @@ c10::Stream current_stream(const torch::Tensor& tensor) {
 }
 
 void note_use_by_current_stream(const torch::Tensor& tensor) {
-  if (tensor.is_cpu()) return;
+  // With cudaMallocAsync LibTorch's allocator refuses memory that it has not given.
+  if (tensor.is_cpu() || !is_of_allocator(tensor)) return;
   c10::impl::VirtualGuardImpl(tensor.device().type())
       .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor));
 }

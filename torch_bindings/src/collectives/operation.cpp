@@ -137,19 +137,19 @@ Request request_for(OpKind kind, const CollectiveOptions& options) {
   return request;
 }
 
-Request reduction_for(OpKind kind, const AllreduceOptions& options) {
-  Request request = request_for(kind, {options.name, options.process_set});
+}  // namespace
+
+Request request_for(OpKind kind, const AllreduceOptions& options) {
+  Request request = request_for(kind, CollectiveOptions{options.name, options.process_set});
   request.op = options.op;
   request.prescale = options.prescale;
   request.postscale = options.postscale;
   return request;
 }
 
-}  // namespace
-
 Operation allreduce_operation(const torch::Tensor& tensor, const AllreduceOptions& options,
                               Compression compression, Form form) {
-  return operation_of_same_shape(reduction_for(OpKind::allreduce, options), tensor, compression,
+  return operation_of_same_shape(request_for(OpKind::allreduce, options), tensor, compression,
                                  form);
 }
 
@@ -170,7 +170,7 @@ Operation allgather_operation(const torch::Tensor& tensor, const CollectiveOptio
 
 Operation reducescatter_operation(const torch::Tensor& tensor, const AllreduceOptions& options,
                                   Compression compression) {
-  Request request = reduction_for(OpKind::reducescatter, options);
+  Request request = request_for(OpKind::reducescatter, options);
   check_tensor(request, tensor, Form::copy);
   return operation_of_other_shape(std::move(request), tensor, compression);
 }

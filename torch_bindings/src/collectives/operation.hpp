@@ -38,6 +38,9 @@ struct Operation {
                                            torch::IntArrayRef splits,
                                            const CollectiveOptions& options);
 
+/// Returns the request of a reduction, without its tensor.
+[[nodiscard]] Request request_for(OpKind kind, const AllreduceOptions& options);
+
 /// Submits the operation.
 [[nodiscard]] TensorWork start(Context& context, Operation operation);
 /// Runs the operation on the calling thread where that is possible, and waits for it.

@@ -53,33 +53,26 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
   // if the ranks differ in their parameters.
   std::vector<NamedDigest> own = describe_options(options);
   own.insert(own.end(), each.begin(), each.end());
-  instance = agree_on_optimizer(context, std::move(own), options.process_set, kind);
+  prefix =
+      agree_on_optimizer(context, std::move(own), options.process_set, kind, options.name_prefix);
 
   placement.emplace(options.memory, context, parameters.tensors());
   const std::vector<int> group_of = groups_of(parameters, options);
   for (const auto& [name, parameter] : parameters.items()) {
     GradientSlot& slot = slots.emplace_back();
     slot.name = name;
-    slot.collective = fmt::format("{}/{}/{}", options.name_prefix, instance, name);
+    slot.collective = fmt::format("{}/{}", prefix, name);
     slot.parameter = parameter;
     slot.group = group_of[slots.size() - 1];
     if (options.compressor) slot.compressor = options.compressor->make(parameter);
     while (std::ssize(groups) <= slot.group) {
-      groups.emplace_back().name =
-          fmt::format("{}/{}/group {}", options.name_prefix, instance, groups.size());
+      groups.emplace_back().name = fmt::format("{}/group {}", prefix, groups.size());
     }
     slot.takes_part = parameter.requires_grad();
     if (!options.adasum) slot.hook.attach(parameter, *this, slots.size() - 1);
   }
   count_groups();
-  if (options.weighted) {
-    weight.emplace(
-        AllreduceOptions{.name = fmt::format("{}/{}/weight", options.name_prefix, instance),
-                         .op = ReduceOp::sum,
-                         .process_set = options.process_set,
-                         .context = &context},
-        owner);
-  }
+  if (options.weighted) weight.emplace(context, options.process_set, prefix, owner);
   if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
     first_step.emplace(context, options.process_set, slots.size());
   }
@@ -102,10 +95,13 @@ GradientReducer::Impl::~Impl() {
   for (GradientSlot& slot : slots) static_cast<void>(put_back_kept(slot));
 }
 
-/// Counts the members of each group that take part. A parameter that begins to take part belongs to
-/// its group from the next step on.
+/// Counts the members of each group that take part in the next reduction. A parameter that begins
+/// to take part belongs to its group from the next step on.
 void GradientReducer::Impl::count_groups() {
-  for (Group& group : groups) group.size = 0;
+  for (Group& group : groups) {
+    group.size = 0;
+    group.ready.clear();
+  }
   for (GradientSlot& slot : slots) {
     slot.joins_group = slot.group >= 0 && slot.takes_part && !slot.is_sparse;
     if (slot.joins_group) ++groups[static_cast<std::size_t>(slot.group)].size;
@@ -357,7 +353,7 @@ torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
   if (!loss.defined()) misuse("the closure returned no loss");
   torch::Tensor mine = loss.detach();
   if (weight) mine = scale_(mine.clone(), weight->last_share());
-  return allreduce(mine, {.name = fmt::format("{}/{}/loss", options.name_prefix, instance),
+  return allreduce(mine, {.name = prefix + "/loss",
                           .op = options.op,
                           .process_set = options.process_set,
                           .context = &context});
@@ -377,9 +373,8 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   torch::Tensor loss = base(std::move(closure));
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] -= before[i];
   try {
-    adasum_(parameters, {.name = fmt::format("{}/{}/adasum", options.name_prefix, instance),
-                         .process_set = options.process_set,
-                         .context = &context});
+    adasum_(parameters,
+            {.name = prefix + "/adasum", .process_set = options.process_set, .context = &context});
   } catch (...) {
     for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(before[i]);
     throw;

@@ -126,8 +126,7 @@ struct GradientReducer::Impl final : GradientListener {
   void convert(GradientSlot& slot);
   [[nodiscard]] std::shared_ptr<DeviceEvent> ready(const GradientSlot& slot);
   [[nodiscard]] Submission submission_for(GradientSlot& slot);
-  [[nodiscard]] AllreduceOptions reduction() const;
-  [[nodiscard]] AllreduceOptions reduction_named(const std::string& name) const;
+  [[nodiscard]] AllreduceOptions reduction(std::string name) const;
   [[nodiscard]] GradientExchange exchange_of(const GradientSlot& slot) {
     return {context, slot.collective, options.process_set};
   }
@@ -157,8 +156,8 @@ struct GradientReducer::Impl final : GradientListener {
   std::optional<PassObserver> module_check;   ///< empty for an optimizer
   const DistributedOptimizerOptions options;  ///< the op is sum if they are weighted
   Context& context;
-  StepCount& count;  ///< it outlives this object
-  std::int64_t instance = 0;
+  StepCount& count;    ///< it outlives this object
+  std::string prefix;  ///< the names of all collectives begin with it
   std::size_t known_parameters = 0;
   std::optional<GradientPlacement> placement;
   std::vector<Group> groups;

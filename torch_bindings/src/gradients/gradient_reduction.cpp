@@ -12,6 +12,7 @@
 #include <hvd/torch/collectives.hpp>
 
 #include "collectives/device_event.hpp"
+#include "collectives/operation.hpp"
 #include "collectives/tensor_traits.hpp"
 #include "gradients/gradient_reducer_impl.hpp"
 
@@ -61,10 +62,10 @@ void GradientReducer::Impl::submit_sparse(GradientSlot& slot, double factor) {
   slot.is_sparse = true;
   leave_group(slot);
   slot.gradient = slot.parameter.grad();
-  AllreduceOptions reduction = reduction_named(slot.collective);
-  reduction.prescale *= factor;
+  AllreduceOptions sparse = reduction(slot.collective);
+  sparse.prescale *= factor;
   const torch::Tensor sent = factor == 0 ? torch::zeros_like(slot.gradient) : slot.gradient;
-  slot.sparse_work = sparse_allreduce_async(sent, reduction);
+  slot.sparse_work = sparse_allreduce_async(sent, sparse);
   slot.version = slot.gradient._version();
 }
 
@@ -121,16 +122,11 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   const torch::Tensor& sent = slot.sent();
   Submission submission;
   Request& request = submission.request;
-  const AllreduceOptions reduction = this->reduction();
-  request.name = slot.collective;
+  request = request_for(OpKind::allreduce, reduction(slot.collective));
   request.dtype = dtype_of(sent_type(gradient.scalar_type(), options.compression));
   request.f32_memory = slot.engine_converts;
-  request.op = reduction.op;
   request.device = engine_device_of(gradient);
   request.shape = shape_of(slot.parameter);
-  request.process_set = reduction.process_set;
-  request.prescale = reduction.prescale;
-  request.postscale = reduction.postscale;
   submission.input = submission.output = data_of(sent);
   // The program may give the gradient other memory while this is reduced.
   // Reductions of the same memory share one reference, which `place` subtracts from the count.
@@ -144,20 +140,15 @@ Submission GradientReducer::Impl::submission_for(GradientSlot& slot) {
   return submission;
 }
 
-AllreduceOptions GradientReducer::Impl::reduction() const {
-  AllreduceOptions reduction{.op = options.op,
+AllreduceOptions GradientReducer::Impl::reduction(std::string name) const {
+  AllreduceOptions reduction{.name = std::move(name),
+                             .op = options.op,
                              .prescale = 1.0 / options.gradient_predivide_factor,
                              .postscale = options.gradient_predivide_factor,
                              .process_set = options.process_set,
                              .context = &context};
   if (options.average_accumulated) reduction.postscale /= options.backward_passes_per_step;
   return reduction;
-}
-
-AllreduceOptions GradientReducer::Impl::reduction_named(const std::string& name) const {
-  AllreduceOptions named = reduction();
-  named.name = name;
-  return named;
 }
 
 /// Submits the gradient of a parameter whose hook has not submitted it, because the parameter is
@@ -189,7 +180,7 @@ void GradientReducer::Impl::start_agreement() {
     const bool is_new = slot.parameter.grad().defined() && !slot.grad_is_reduced;
     if (slot.in_flight || is_new) agreement->use(index);
   }
-  agreement->start(reduction_named(fmt::format("{}/{}/agreement", options.name_prefix, instance)));
+  agreement->start(reduction(prefix + "/agreement"));
 }
 
 void GradientReducer::Impl::start_first_step_exchange() {
@@ -199,7 +190,7 @@ void GradientReducer::Impl::start_first_step_exchange() {
       const torch::Tensor& gradient = slots[index].parameter.grad();
       if (!slots[index].in_flight && gradient.defined()) first_step->add(index, gradient);
     }
-    first_step->start(fmt::format("{}/{}/first step", options.name_prefix, instance));
+    first_step->start(prefix + "/first step");
   });
 }
 
@@ -292,11 +283,10 @@ void GradientReducer::Impl::submit_buffers() {
     // Autograd does not count this as a change, as it does not count those by BatchNorm itself.
     // Otherwise it would refuse the backward pass of an earlier forward pass, although BatchNorm
     // does not use the running statistics there.
-    const TensorWork work = broadcast_async_(
-        plain_alias(buffer), first,
-        {.name = fmt::format("{}/{}/buffer {}", options.name_prefix, instance, name),
-         .process_set = options.process_set,
-         .context = &context});
+    const TensorWork work = broadcast_async_(plain_alias(buffer), first,
+                                             {.name = fmt::format("{}/buffer {}", prefix, name),
+                                              .process_set = options.process_set,
+                                              .context = &context});
     buffer_works.emplace_back(buffer, work.work());
   }
 }
@@ -339,9 +329,6 @@ void GradientReducer::Impl::finish_reduction() {
     if (slot.grad_is_reduced) left.push_back(&slot);
   }
   if (options.step_in_backward) step_only(left);
-  for (Group& group : groups) {
-    group.ready.clear();
-  }
   count_groups();
   missing_after_nested = nullptr;
   has_unsent_gradients = false;

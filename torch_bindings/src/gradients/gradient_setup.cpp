@@ -177,14 +177,15 @@ NamedDigest digest_of_option(std::string_view name, std::string_view value) {
   return {fmt::format("option {}", name), digest.value()};
 }
 
-std::int64_t agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
-                                std::int32_t process_set, const std::string& kind) {
+std::string agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
+                               std::int32_t process_set, const std::string& kind,
+                               const std::string& name_prefix) {
   const std::int64_t instance = agree_on_instance(context, "optimizer", process_set);
   Digest digest;
   digest.add(kind);
   mine.emplace(mine.begin(), "the class, here " + kind, digest.value());
   const std::string difference = first_difference(context, mine, "optimizer", process_set);
-  if (difference.empty()) return instance;
+  if (difference.empty()) return fmt::format("{}/{}", name_prefix, instance);
   throw Error(Errc::mismatch,
               fmt::format("{}: not the same on all ranks: {}. Each rank constructs its optimizers "
                           "in the same order, for equal models and with equal options",

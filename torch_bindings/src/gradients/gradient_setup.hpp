@@ -51,13 +51,15 @@ using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
 [[nodiscard]] std::vector<NamedDigest> describe_options(const DistributedOptimizerOptions& options);
 [[nodiscard]] NamedDigest digest_of_option(std::string_view name, std::string_view value);
 
-/// Checks that all ranks of the set construct the same optimizer now, and returns its instance, a
-/// number that no other optimizer of these ranks has. `kind` names the class of the optimizer and
-/// `mine` holds the digests of its parameters and options. `DistributedOptimizer` and
-/// `ShardedOptimizer` use the same collectives here, so that ranks which construct them in another
-/// order notice it instead of waiting for each other. Collective; throws Errc::mismatch.
-[[nodiscard]] std::int64_t agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
-                                              std::int32_t process_set, const std::string& kind);
+/// Checks that all ranks of the set construct the same optimizer now, and returns the beginning of
+/// the names of its collectives: `name_prefix` and its instance, a number that no other optimizer
+/// of these ranks has. `kind` names the class of the optimizer and `mine` holds the digests of its
+/// parameters and options. `DistributedOptimizer` and `ShardedOptimizer` use the same collectives
+/// here, so that ranks which construct them in another order notice it instead of waiting for each
+/// other. Collective; throws Errc::mismatch.
+[[nodiscard]] std::string agree_on_optimizer(Context& context, std::vector<NamedDigest> mine,
+                                             std::int32_t process_set, const std::string& kind,
+                                             const std::string& name_prefix);
 /// Returns the name of LibTorch's optimizer that this one is, derives from, or wraps.
 [[nodiscard]] std::string_view kind_of(const torch::optim::Optimizer& optimizer);
 

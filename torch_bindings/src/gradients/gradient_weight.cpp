@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 

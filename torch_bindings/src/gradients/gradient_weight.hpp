@@ -1,8 +1,9 @@
 // Weighs the gradients of each rank in the mean over the ranks.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
-#include <utility>
 
 #include <torch/types.h>
 
@@ -32,9 +33,14 @@ template <class Options>
 /// do not overflow. One thread at a time may use it.
 class GradientWeight {
  public:
-  /// `sum` has the name of the allreduce. `owner` begins the messages.
-  GradientWeight(AllreduceOptions sum, std::string_view owner)
-      : options_(std::move(sum)), owner_(owner) {}
+  /// `prefix` begins the name of the allreduce, and `owner` the messages.
+  GradientWeight(Context& context, std::int32_t process_set, const std::string& prefix,
+                 std::string_view owner)
+      : options_{.name = prefix + "/weight",
+                 .op = ReduceOp::sum,
+                 .process_set = process_set,
+                 .context = &context},
+        owner_(owner) {}
 
   /// Submits the allreduce. Throws Errc::invalid_argument, before anything is sent, for a weight
   /// that is negative or not finite, and for a second weight of one reduction. Collective.

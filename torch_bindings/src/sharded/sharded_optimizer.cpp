@@ -134,16 +134,9 @@ ParameterShards::Impl::Impl(const Groups& given_groups, const std::vector<NamedT
     : options(with_op_of_shares(given)),
       context(context_of(given)),
       placement(GradientMemory::copied_shared, context, {}) {
-  const std::int64_t instance =
-      agree_on_optimizer(context, describe_shards(named, options), options.process_set, kName);
-  name = fmt::format("{}/{}", options.name_prefix, instance);
-  if (options.weighted) {
-    weight.emplace(AllreduceOptions{.name = name + "/weight",
-                                    .op = ReduceOp::sum,
-                                    .process_set = options.process_set,
-                                    .context = &context},
-                   kName);
-  }
+  name = agree_on_optimizer(context, describe_shards(named, options), options.process_set, kName,
+                            options.name_prefix);
+  if (options.weighted) weight.emplace(context, options.process_set, name, kName);
   const int root = context.ranks_of(options.process_set).front();
   const RankInSet rank = rank_in_set(context, options.process_set);
 
@@ -376,10 +369,9 @@ torch::Tensor ParameterShards::step(const LossClosure& closure) {
       }
       follower_->base_step();
       stepped = true;
-      for (const ShardPart& part : bucket.parts()) part.values.mutable_grad().reset();
-      bucket.gather();
     });
     for (const ShardPart& part : bucket.parts()) part.values.mutable_grad().reset();
+    if (stepped) impl.error.keep([&] { bucket.gather(); });
     stepped_all = stepped_all && stepped;
   }
   follower_->count.underway = !stepped_all;

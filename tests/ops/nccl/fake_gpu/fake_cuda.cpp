@@ -80,7 +80,7 @@ cudaError_t not_ready() { return last_error() = cudaErrorNotReady; }
 /// Returns the error of a kernel that has failed on the device. Every call reports it that needs
 /// the device's context.
 cudaError_t state_of(int device) {
-  return runtime().is_broken(device) ? cudaErrorIllegalAddress : cudaSuccess;
+  return runtime().is_broken(device) ? last_error() = cudaErrorIllegalAddress : cudaSuccess;
 }
 
 cudaError_t synchronize_device(int device) {
@@ -163,11 +163,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaDeviceSynchronize() { return synchronize_device(used_device()); }
 
-cudaError_t cudaGetLastError() {
-  const cudaError_t error = std::exchange(last_error(), cudaSuccess);
-  const cudaError_t lasting = state_of(current_device());
-  return lasting == cudaSuccess ? error : lasting;
-}
+// CUDA's manual does not say that this repeats the error of a kernel that has failed for good.
+cudaError_t cudaGetLastError() { return std::exchange(last_error(), cudaSuccess); }
 
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "an error of the fake CUDA runtime";
@@ -176,6 +173,11 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cudaGetErrorName(cudaError_t error) {
   if (error == cudaErrorIllegalAddress) return "cudaErrorIllegalAddress";
   return error == cudaSuccess ? "cudaSuccess" : "cudaErrorFake";
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{1} << 30;
+  return state_of(used_device());
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t size) {
@@ -317,6 +319,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  note("cudaStreamQuery");
   require_no_capture("cudaStreamQuery");
   if (is_captured(handle)) violate("cudaStreamQuery breaks the capture of its stream");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);

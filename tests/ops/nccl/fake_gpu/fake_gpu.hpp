@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -59,6 +60,9 @@ void capture(const void* stream, bool begins);
 /// Returns how often all ranks have called a function of the two libraries since `reset`. The fake
 /// counts only functions with a `note`.
 [[nodiscard]] int calls(std::string_view function);
+
+/// The next call of a function that the fake counts calls `then` first, on the same thread.
+void on_next(std::string_view function, std::function<void()> then);
 
 /// Returns the bytes that all ranks have queued for copying from one place of device memory to
 /// another since `reset`.

@@ -59,19 +59,6 @@ struct Comm {
   std::map<const void*, Memory> registered;  ///< by handle
   std::shared_ptr<Stream> stream;            ///< of the last launch
   Ticket launched = 0;                       ///< in it
-  bool splitting = false;
-  std::uint64_t splits = 0;  ///< called so far
-};
-
-/// One ncclCommSplit with the ranks that have called it so far.
-struct Split {
-  struct Member {
-    std::shared_ptr<Comm> parent;
-    int color = 0;
-    int key = 0;
-    ncclComm_t* child = nullptr;
-  };
-  std::map<int, Member> members;  ///< by rank of the parent
 };
 
 constexpr std::size_t kLargestAllocation = std::size_t{1} << 40;  // no GPU has more memory
@@ -87,7 +74,6 @@ struct Library {
   std::map<std::uint64_t, std::weak_ptr<Clique>> cliques;
   std::map<const void*, std::shared_ptr<Comm>> comms;
   std::map<int, Fault> faults;
-  std::map<std::pair<const Clique*, std::uint64_t>, Split> splits;
   int collectives = 0;
   int open_groups = 0;
   int version = kUsualVersion;
@@ -133,31 +119,16 @@ bool is_registered(const Comm& comm, const void* data) {
   });
 }
 
-bool busy(const Comm& comm) {
-  return !comm.ready || !comm.queued.empty() || comm.finalizing || comm.splitting;
-}
+bool busy(const Comm& comm) { return !comm.ready || !comm.queued.empty() || comm.finalizing; }
 
-/// Makes the children of a split that all ranks have called.
-void make_children(Split& split) {
-  Library& lib = library();
-  std::map<int, std::map<std::pair<int, int>, Split::Member*>> colors;
-  for (auto& [rank, member] : split.members) {
-    member.parent->splitting = false;
-    if (member.color >= 0) colors[member.color][{member.key, rank}] = &member;
-  }
-  for (const auto& [color, members] : colors) {
-    const auto clique = std::make_shared<Clique>(static_cast<int>(members.size()));
-    int place = 0;
-    for (const auto& [order, member] : members) {
-      auto state = std::make_shared<Comm>();
-      state->clique = clique;
-      state->rank = place++;
-      state->device = member->parent->device;
-      static_cast<void>(clique->join(state->rank, state->device));
-      *member->child = reinterpret_cast<ncclComm_t>(lib.next += 16);
-      lib.comms.emplace(*member->child, std::move(state));
-    }
-  }
+/// Tells whether a kernel of NCCL is queued on the device. Whoever allocates memory there may have
+/// to wait for it.
+bool waits_for_peers(int device) {
+  const auto& comms = library().comms;
+  return std::any_of(comms.begin(), comms.end(), [&](const auto& each) {
+    const Comm& comm = *each.second;
+    return comm.device == device && comm.stream && !comm.stream->has_run(comm.launched);
+  });
 }
 
 void run(const std::shared_ptr<Comm>& comm, const Call& call) {
@@ -245,9 +216,6 @@ void give_up(ncclComm_t handle, Library& lib) {
   const auto found = lib.comms.find(handle);
   const Comm& comm = *found->second;
   comm.clique->abort(comm.rank);
-  for (auto& [at, split] : lib.splits) {
-    if (at.first == comm.clique.get()) split.members.erase(comm.rank);
-  }
   lib.comms.erase(found);
   lib.changed.notify_all();
 }
@@ -262,7 +230,6 @@ void reset_nccl() {
   for (const auto& [handle, comm] : lib.comms) comm->clique->abort(comm->rank);
   lib.comms.clear();
   lib.cliques.clear();
-  lib.splits.clear();
   lib.faults.clear();
   lib.collectives = 0;
   lib.open_groups = 0;
@@ -331,6 +298,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
+  note("ncclCommInitRankConfig");
   Library& lib = library();
   const std::lock_guard lock(lib.mutex);
   if (config == nullptr || config->blocking != 0) return invalid("the fake is non-blocking only");
@@ -342,6 +310,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     lib.cliques[number] = clique;
   }
   const int device = hvd::test::fake_gpu::current_device();
+  if (waits_for_peers(device)) violate("NCCL starts behind a kernel that may wait for a lost rank");
   if (clique->size() != size || !clique->join(rank, device)) {
     *comm = nullptr;
     return ncclInvalidUsage;  // "Duplicate GPU detected"
@@ -367,13 +336,6 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   } else if (!comm->ready) {
     if (comm->clique->complete() && ++comm->polls > 1) comm->ready = true;
     if (comm->ready) *state = ncclSuccess;
-  } else if (comm->splitting) {
-    const auto at = lib.splits.find({comm->clique.get(), comm->splits});
-    if (static_cast<int>(at->second.members.size()) == comm->clique->size()) {
-      make_children(at->second);
-      lib.splits.erase(at);
-    }
-    // The next poll of each rank reports it.
   } else if (comm->finalizing) {
     if (comm->clique->leave(comm->rank)) *state = ncclSuccess;
   } else if (comm->queued.empty()) {
@@ -427,21 +389,6 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
     violate("ncclCommAbort waits for what nobody ends");
   }
   return ncclSuccess;
-}
-
-ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* child,
-                           ncclConfig_t* config) {
-  note("ncclCommSplit");
-  Library& lib = library();
-  const std::lock_guard lock(lib.mutex);
-  const std::shared_ptr<Comm> comm = find(handle, "ncclCommSplit");
-  if (!comm) return ncclInvalidArgument;
-  if (busy(*comm)) return invalid("ncclCommSplit before the last call has settled");
-  if (config == nullptr || config->blocking != 0) return invalid("a blocking communicator");
-  comm->splitting = true;
-  *child = nullptr;
-  lib.splits[{comm->clique.get(), ++comm->splits}].members[comm->rank] = {comm, color, key, child};
-  return ncclInProgress;
 }
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t size) {

@@ -23,6 +23,7 @@ void Runtime::reset(int device_count) {
   contexts_.clear();
   violations_.clear();
   calls_.clear();
+  on_next_.clear();
   copied_bytes_ = 0;
   device_count_ = device_count;
 }
@@ -161,13 +162,19 @@ std::vector<std::string> Runtime::violations() const {
 }
 
 void Runtime::note(std::string_view function) {
-  const std::lock_guard lock(mutex_);
-  const auto found = calls_.find(function);
-  if (found == calls_.end()) {
-    calls_.emplace(function, 1);
-  } else {
-    ++found->second;
+  std::function<void()> then;
+  {
+    const std::lock_guard lock(mutex_);
+    ++calls_[std::string(function)];
+    const auto found = on_next_.find(function);
+    if (found != on_next_.end()) then = std::move(on_next_.extract(found).mapped());
   }
+  if (then) then();
+}
+
+void Runtime::on_next(std::string_view function, std::function<void()> then) {
+  const std::lock_guard lock(mutex_);
+  on_next_[std::string(function)] = std::move(then);
 }
 
 int Runtime::calls(std::string_view function) const {
@@ -240,6 +247,10 @@ void break_device(int device) { runtime().break_device(device); }
 void lack_code(int device) { runtime().lack_code(device); }
 
 void note(std::string_view function) { runtime().note(function); }
+
+void on_next(std::string_view function, std::function<void()> then) {
+  runtime().on_next(function, std::move(then));
+}
 
 std::size_t copied_bytes() { return runtime().copied_bytes(); }
 

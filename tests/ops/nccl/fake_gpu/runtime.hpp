@@ -1,6 +1,7 @@
 // The state that the two fake libraries share.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,6 +51,7 @@ class Runtime {
   void violate(std::string what);
   [[nodiscard]] std::vector<std::string> violations() const;
   void note(std::string_view function);
+  void on_next(std::string_view function, std::function<void()> then);
   [[nodiscard]] int calls(std::string_view function) const;
   void note_copy(std::size_t bytes);
   [[nodiscard]] std::size_t copied_bytes() const;
@@ -71,6 +73,7 @@ class Runtime {
   std::set<int> contexts_;
   std::vector<std::string> violations_;
   std::map<std::string, int, std::less<>> calls_;
+  std::map<std::string, std::function<void()>, std::less<>> on_next_;
   std::size_t copied_bytes_ = 0;
 };
 

@@ -30,6 +30,11 @@ Ticket Stream::tail() const {
   return pushed_;
 }
 
+bool Stream::has_run(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return ran_ >= ticket;
+}
+
 bool Stream::query(Ticket ticket) {
   const std::lock_guard lock(mutex_);
   if (ran_ >= ticket) return true;

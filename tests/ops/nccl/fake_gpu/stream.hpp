@@ -29,6 +29,8 @@ class Stream {
   Ticket push(std::function<void()> task);
   /// Returns the position after everything queued so far.
   [[nodiscard]] Ticket tail() const;
+  /// Returns whether all tasks up to `ticket` have run, and lets nothing run.
+  [[nodiscard]] bool has_run(Ticket ticket) const;
   /// Returns whether all tasks up to `ticket` have run, and otherwise allows them to run.
   [[nodiscard]] bool query(Ticket ticket);
   /// Waits until all tasks up to `ticket` have run.

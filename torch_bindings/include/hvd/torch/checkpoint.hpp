@@ -18,13 +18,13 @@ namespace hvd {
 using SaveState = std::function<void(torch::serialize::OutputArchive&)>;
 using LoadState = std::function<void(torch::serialize::InputArchive&)>;
 
-/// Waits until all operations that were launched before have ended, since one that fails on a GPU
-/// leaves wrong values. Then rank 0 calls `save` and writes the archive to `path`. The other ranks
-/// call `help`, if there is one, for the collectives that `save` takes part in. Rank 0 writes a
-/// temporary file beside `path`, flushes it to the disk and renames it. So `path` is the old
-/// checkpoint or the new one at every moment, also after a crash, and the new one when this
-/// returns. The file is an archive that `torch::load` reads too, followed by a digest. Collective.
-/// Every rank throws the same error: Errc::resource when the file cannot be written,
+/// Waits until all operations of `context` that were launched before have ended, since one that
+/// fails on a GPU leaves wrong values. Then rank 0 calls `save` and writes the archive to `path`.
+/// The other ranks call `help`, if there is one, for the collectives that `save` takes part in.
+/// Rank 0 writes a temporary file beside `path`, flushes it to the disk and renames it. So `path`
+/// is the old checkpoint or the new one at every moment, also after a crash, and the new one when
+/// this returns. The file is an archive that `torch::load` reads too, followed by a digest.
+/// Collective. Every rank throws the same error: Errc::resource when the file cannot be written,
 /// Errc::invalid_argument with what `save` threw, or that of an earlier operation.
 void save_checkpoint_archive(const std::filesystem::path& path, const SaveState& save,
                              const std::function<void()>& help = nullptr,

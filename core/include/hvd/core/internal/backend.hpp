@@ -176,12 +176,6 @@ class Backend {
   /// ends both; and the new one does not outlive this one.
   [[nodiscard]] virtual std::unique_ptr<Backend> subset(std::span<const int> ranks,
                                                         Deadline deadline) = 0;
-  /// Does what `subset` does, but every rank of this backend calls it, and a rank that is no
-  /// `member` gets null. Engines in which all ranks make a subset together override it.
-  [[nodiscard]] virtual std::unique_ptr<Backend> split(std::span<const int> ranks, bool member,
-                                                       Deadline deadline) {
-    return member ? subset(ranks, deadline) : nullptr;
-  }
   /// Makes a running call and every later one throw Errc::aborted soon. Any thread may call it at
   /// any time. It does not block, copies nothing and maps nothing, because the thread that calls it
   /// also sends the heartbeats.
