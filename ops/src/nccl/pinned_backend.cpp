@@ -52,32 +52,33 @@ bool PinnedBackend::supports(OpKind kind, Device device, DType dtype, ReduceOp o
 
 void PinnedBackend::after(DeviceEvent& ready, Deadline deadline) {
   if (ready.handle() == nullptr) return ready.wait(deadline);
-  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  const DeviceGuard guard(self_.gpu.index());
-  check(cudaStreamWaitEvent(own().stream.get(), static_cast<cudaEvent_t>(ready.handle()), 0),
-        "cudaStreamWaitEvent");
+  shared_->failure.guard([&] {
+    const DeviceGuard guard(self_.gpu.index());
+    check(cudaStreamWaitEvent(own().stream.get(), static_cast<cudaEvent_t>(ready.handle()), 0),
+          "cudaStreamWaitEvent");
+  });
 }
 
 void PinnedBackend::abort() noexcept {
-  shared_->aborted.store(true, std::memory_order_release);
+  shared_->failure.abort();
   host_.abort();
 }
 
 void PinnedBackend::run(std::string_view phase, Deadline deadline,
                         const std::function<void(Watch&)>& body) {
-  if (shared_->first_error) std::rethrow_exception(shared_->first_error);
-  copies_.clear();
-  size_ = 0;
-  try {
-    const DeviceGuard guard(self_.gpu.index());
-    Watch watch(deadline, shared_->aborted, phase, "the GPU");
-    watch.check();
-    body(watch);
-  } catch (...) {
-    shared_->first_error = std::current_exception();
-    drain();
-    throw;
-  }
+  shared_->failure.guard([&] {
+    copies_.clear();
+    size_ = 0;
+    try {
+      const DeviceGuard guard(self_.gpu.index());
+      Watch watch(deadline, shared_->failure.abort_flag(), phase, "the GPU");
+      watch.check();
+      body(watch);
+    } catch (...) {
+      drain();
+      throw;
+    }
+  });
 }
 
 std::size_t PinnedBackend::own_bytes(std::span<const std::int64_t> counts, DType dtype) const {

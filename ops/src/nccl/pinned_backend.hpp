@@ -2,8 +2,6 @@
 // refuses, and for the reductions that NCCL does not have.
 #pragma once
 
-#include <atomic>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +15,7 @@
 #include "nccl/copier.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
+#include "transport/failure.hpp"
 
 namespace hvd::detail {
 
@@ -53,8 +52,7 @@ class PinnedBackend final : public Backend {
 
   /// Holds what a backend shares with its subsets. Only one of these backends works at a time.
   struct Shared {
-    std::atomic<bool> aborted{false};
-    std::exception_ptr first_error;
+    Failure failure;
     std::unique_ptr<Copier> copier;
     std::optional<Resources> resources;
   };
