@@ -62,6 +62,17 @@ inline bool signal_until_the_end(const test::Process& job, int signal, Deadline 
   return ended.si_pid != 0;
 }
 
+/// Waits until the process has stopped. Returns false after `kPatience`.
+inline bool stops(const test::Process& process) {
+  const Deadline deadline = test::in(kPatience);
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(process.pid()), &info, WSTOPPED | WNOHANG) == 0 &&
+         info.si_pid == 0 && Clock::now() < deadline) {
+    (void)::poll(nullptr, 0, 10);
+  }
+  return info.si_code == CLD_STOPPED;
+}
+
 /// Returns the id of a job with --status.
 inline std::string job_id(const test::Process& job) {
   const std::string& said = job.err();

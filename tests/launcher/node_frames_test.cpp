@@ -318,16 +318,6 @@ TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   node.wait_for<Beat>();
 }
 
-bool stops(const Process& process) {
-  const Deadline deadline = test::in(kPatience);
-  siginfo_t info{};
-  while (::waitid(P_PID, static_cast<id_t>(process.pid()), &info, WSTOPPED | WNOHANG) == 0 &&
-         info.si_pid == 0 && Clock::now() < deadline) {
-    (void)::poll(nullptr, 0, 10);
-  }
-  return info.si_code == CLD_STOPPED;
-}
-
 /// So many frames to the node wait that the system takes no more.
 TEST(NodeFramesTest, ALeaderStopsWhenTheNodesKnowThatItWill) {
   const std::string port = fresh_port();

@@ -109,8 +109,10 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
   return all;
 }
 
-std::string variable_of(pid_t pid, std::string_view variable) {
-  return value_in(environment_of(pid), variable);
+std::optional<std::string> variable_of(pid_t pid, std::string_view variable) {
+  const std::string environment = environment_of(pid);
+  if (environment.empty()) return std::nullopt;
+  return value_in(environment, variable);
 }
 
 bool kill_descendants(const std::function<void(pid_t, int)>& on_reaped, Deadline deadline) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +27,9 @@ void become_subreaper();
 /// and end meanwhile.
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t ancestor);
 
-/// Returns the value that `variable` had when the program of `pid` began, or an empty text when it
-/// is unknown.
-[[nodiscard]] std::string variable_of(pid_t pid, std::string_view variable);
+/// Returns the value that `variable` had when the program of `pid` began, an empty text when it had
+/// none, and nothing when the process has no environment, as while it executes another program.
+[[nodiscard]] std::optional<std::string> variable_of(pid_t pid, std::string_view variable);
 
 /// Kills descendants until this process has no child left. Passes every child that it waited for to
 /// `on_reaped`, with its wait status. Blocks at most until `deadline`. Returns whether all are

@@ -23,6 +23,13 @@ using boost::asio::posix::descriptor_base;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
+namespace {
+
+/// A process has no environment for so long, at most, while it executes a program.
+constexpr milliseconds kLongestExec{1'000};
+
+}  // namespace
+
 RankGroup::OutputPipe::OutputPipe(boost::asio::io_context& io, UniqueFd end)
     : descriptor(io, end.get()) {
   (void)end.release();
@@ -33,6 +40,7 @@ RankGroup::RankGroup(boost::asio::io_context& io, Descendants descendants, Handl
     : io_(io),
       owns_descendants_(descendants == Descendants::belong_to_the_group),
       handlers_(std::move(handlers)),
+      sweep_timer_(io),
       grace_timer_(io) {
   if (!owns_descendants_) return;
   become_subreaper();
@@ -139,18 +147,28 @@ void RankGroup::watch_children() {
 
 /// Handles the orphans that this process has adopted. It waits for those that have ended, and ends
 /// those whose rank has ended. The children of a wrapper script become orphans when the script
-/// ends.
-void RankGroup::sweep() {
+/// ends. What has no environment is looked at once more after `again`, and then after twice that
+/// time: it may execute a program at this moment, or have been started without an environment.
+void RankGroup::sweep(milliseconds again) {
+  bool unclear = false;
   for (const pid_t pid : children_of(::getpid())) {
     const auto is_rank = [pid](const auto& rank) { return rank->running && rank->pid == pid; };
     if (std::any_of(ranks_.begin(), ranks_.end(), is_rank)) continue;
     if (::waitpid(pid, nullptr, WNOHANG) != 0 || ending_) continue;
-    const std::string number = variable_of(pid, open_ ? "HVD_WORKER" : "HVD_RANK");
+    const auto number = variable_of(pid, open_ ? "HVD_WORKER" : "HVD_RANK");
+    unclear = unclear || !number;
     const auto over = [&number](const auto& rank) {
       return !rank->running && std::to_string(rank->rank) == number;
     };
     if (std::any_of(ranks_.begin(), ranks_.end(), over)) ::kill(pid, SIGKILL);
   }
+  if (!unclear || again > kLongestExec) return;
+  sweep_timer_.expires_after(again);
+  sweep_timer_.async_wait([this, again](error_code error) {
+    if (error || done_) return;
+    sweep(2 * again);
+    check_done();
+  });
 }
 
 // ---- ending

@@ -121,7 +121,7 @@ class RankGroup {
   void record_exit(std::size_t index, int status);
   void kill_after(std::chrono::milliseconds grace, bool extended);
   void watch_children();
-  void sweep();
+  void sweep(std::chrono::milliseconds again = std::chrono::milliseconds{1});
   void check_done();
   void for_each_pipe(const std::function<void(std::size_t, Stream, OutputPipe&)>& action);
   void pump(std::size_t index, Stream stream, OutputPipe& pipe);
@@ -131,6 +131,7 @@ class RankGroup {
   const bool owns_descendants_;
   const Handlers handlers_;
   std::optional<boost::asio::signal_set> child_signal_;
+  boost::asio::steady_timer sweep_timer_;
   boost::asio::steady_timer grace_timer_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::size_t credit_ = kOutputWindow;
