@@ -202,7 +202,8 @@ TEST(AgentStreamTest, IsFlushedWhenTheSystemHasTakenAllFrames) {
   UniqueFd output(::dup(near.get()));
   AgentStream stream(io, std::move(near), std::move(output));
   bool told = false;
-  stream.start([](const Frame&) {}, [](const std::string&) {}, [&] { told = true; });
+  stream.when_flushed([&] { told = true; });
+  stream.start([](const Frame&) {}, [](const std::string&) {});
   stream.send(Beat{});
   stream.send(Finished{.code = 0, .again = false, .report = ""});
   EXPECT_FALSE(stream.flushed()) << "the second waits until the first is known to be written";

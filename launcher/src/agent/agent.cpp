@@ -53,6 +53,7 @@ Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOpti
     : stream_(io_, std::move(input), std::move(output)),
       signals_(io_),
       heartbeat_(io_),
+      leave_timer_(io_),
       ranks_(io_, Descendants::belong_to_the_group,
              {.on_exit =
                   [this](std::size_t index, const RankEnd& end) {
@@ -79,9 +80,10 @@ Agent::Agent(UniqueFd input, UniqueFd output, UniqueFd stdin_of_first, AgentOpti
 int Agent::run() {
   watch_signals();
   stream_.greet();
+  stream_.when_flushed([this] { on_flushed(); });
   stream_.start([this](const Frame& frame) { on_frame(frame); },
                 // hvdrun has ended, or no longer needs this host.
-                [this](const std::string&) { leave(); }, [this] { on_flushed(); });
+                [this](const std::string&) { leave(); });
   if (options_.patience.count() > 0) watch_stream(options_.patience);
   try {
     io_.run();
@@ -134,16 +136,21 @@ void Agent::on_signal(int signal) {
 }
 
 /// Passes a user's signal on to the leading node. Without ranks that it could end, the agent leaves
-/// when the system has taken the frame, or when another signal comes.
+/// when the system has taken the frame, soon anyway, or when another signal comes.
 void Agent::forward(int signal) {
   if (left_by_ != 0) return leave();
   stream_.send(Forward{.signal = signal});
   if (job_ || !asks_to_end(signal)) return;
   left_by_ = signal;
   code_ = kExitSignalBase + signal;
+  leave_timer_.expires_after(kFarewell);
+  leave_timer_.async_wait([this](error_code error) {
+    if (!error) leave();
+  });
 }
 
-/// hvdrun may still wait for other nodes, and then it does not read the signal.
+/// Leaves after a signal. hvdrun may still wait for other nodes and not read the signal yet, so the
+/// stream is closed in a way that keeps it.
 void Agent::on_flushed() {
   if (left_by_ == 0) return;
   stream_.finish();

@@ -35,8 +35,8 @@ struct AgentOptions {
   std::optional<Prepare> own{};  ///< its own part of the job (own_part.hpp)
   std::function<void(const Finished&)>
       on_finished{};  ///< is called with the end of a job that another node leads
-  /// While the parent process lives, a signal to the agent is for the whole job and is forwarded to
-  /// the leading node. Otherwise it is for the ranks of this host.
+  /// A signal to the agent is for the whole job and is forwarded to the leading node. If false, it
+  /// is for the ranks of this host. Once the parent process has died, a signal ends the agent.
   bool forwards_signals = false;
   /// How long hvdrun may be silent before its first heartbeat, and from then on until it prepares
   /// the agent, from which it learns the job's own limit. A `patience` of 0 means for ever.
@@ -94,6 +94,7 @@ class Agent {
   AgentStream stream_;
   boost::asio::signal_set signals_;
   LinkHeartbeat heartbeat_;
+  boost::asio::steady_timer leave_timer_;  ///< ends an agent whose user has ended it
   RankGroup ranks_;
   GpuWatch gpus_;
   UniqueFd stdin_of_first_;

@@ -114,6 +114,7 @@ class FieldDecoder {
   }
   template <typename T>
   void get(std::vector<T>& values) {
+    static_assert(!std::is_enum_v<T> && (!std::is_arithmetic_v<T> || sizeof(T) >= 4));
     values.resize(from_.count(sizeof(std::uint32_t)));  // the least that any element takes
     for (T& value : values) get(value);
   }

@@ -96,6 +96,7 @@ void JobBase::stop_when_excused() {
 void JobBase::stop_self() {
   suspending_ = false;
   ::raise(SIGSTOP);
+  send_credit();
 }
 
 // ---- output
@@ -111,9 +112,9 @@ void JobBase::on_output(const Output& frame) {
 }
 
 /// Allows the agents to send as many more bytes as they have sent, unless too much waits for the
-/// readers of hvdrun's output.
+/// readers of hvdrun's output, or hvdrun is about to stop: a frame after `Suspend` would revoke it.
 void JobBase::send_credit() {
-  if (!output_.has_room()) return;
+  if (suspending_ || !output_.has_room()) return;
   for (Host& host : hosts_) {
     const auto debt = host.session.take_debt();
     if (debt > 0 && !host.over) host.link->send(Credit{.bytes = debt});
@@ -168,7 +169,8 @@ void JobBase::send_end(const End& order) {
   boost::asio::post(io_, [this] { check_over(); });
 }
 
-/// Calls `finish` after this time at the latest. Signals do not postpone it.
+/// Calls `finish` after this time at the latest. Neither signals nor a later `End` with a longer
+/// grace period postpone it.
 void JobBase::finish_after(milliseconds time) {
   const Clock::time_point at = Clock::now() + time;
   if (last_timer_.expiry() <= at) return;
@@ -184,6 +186,7 @@ bool JobBase::processes_gone() const {
 }
 
 void JobBase::check_over() {
+  if (suspending_) stop_when_excused();  // a host that is over need not excuse hvdrun any more
   if (!processes_gone()) return;
   if (failed()) {
     finish_after(kDrain);

@@ -20,7 +20,8 @@ namespace hvd::launcher {
 /// processes of a job may take to die after SIGKILL.
 inline constexpr std::chrono::milliseconds kAgentPatience{1'500};
 
-/// `options` and `plan` are those of the job. Hosts are numbered as in the plan.
+/// `options` are those of the job, and `plan` has its ranks; in an elastic job it is empty. Hosts
+/// are numbered as in the job.
 struct JobSpec {
   std::string job_id;
   Secret secret;

@@ -147,6 +147,9 @@ void AgentLink::stop_waiting() {
 void AgentLink::start(milliseconds host_timeout, Handlers handlers) {
   silence_limit_ = LinkHeartbeat::limit(host_timeout);
   handlers_ = std::move(handlers);
+  stream_->when_flushed([this] {
+    if (!closed_ && handlers_.on_flushed) handlers_.on_flushed();
+  });
   stream_->await_greeting([this](const std::string& version) { on_greeting(version); },
                           [this](const std::string& chatter) {
                             said_ = chatter + said_;
@@ -173,13 +176,10 @@ void AgentLink::on_greeting(const std::string& theirs) {
         if (std::holds_alternative<Suspend>(frame)) return heartbeat_.expect_silence();
         if (!closed_ && handlers_.on_frame) handlers_.on_frame(frame);
       },
-      [this](const std::string& why) { on_stream_end(why); },
-      [this] {
-        if (!closed_ && handlers_.on_flushed) handlers_.on_flushed();
-      });
+      [this](const std::string& why) { on_stream_end(why); });
   heartbeat_.heard();
   if (!closed_ && handlers_.on_ready) handlers_.on_ready();
-  if (loss_.via != kViaNode) start_heartbeat();
+  if (!closed_ && loss_.via != kViaNode) start_heartbeat();
 }
 
 void AgentLink::send(const Frame& frame) {

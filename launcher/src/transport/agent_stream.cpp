@@ -64,10 +64,9 @@ void AgentStream::read_greeting() {
 }
 
 void AgentStream::start(std::function<void(Frame)> on_frame,
-                        std::function<void(std::string)> on_end, std::function<void()> on_flushed) {
+                        std::function<void(std::string)> on_end) {
   on_frame_ = std::move(on_frame);
   on_end_ = std::move(on_end);
-  on_flushed_ = std::move(on_flushed);
   read_length();
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -30,9 +31,10 @@ class AgentStream {
   void await_greeting(std::function<void(std::string)> on_greeting,
                       std::function<void(std::string)> on_end);
   /// `on_end` is called once, as the last call, with the error, or with "" for an orderly end.
-  /// `on_flushed` is called when the system has taken all frames that were sent.
-  void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end,
-             std::function<void()> on_flushed = {});
+  void start(std::function<void(Frame)> on_frame, std::function<void(std::string)> on_end);
+  /// Calls `on_flushed` from now on, also before `start`, when the system has taken all frames that
+  /// were sent.
+  void when_flushed(std::function<void()> on_flushed) { on_flushed_ = std::move(on_flushed); }
   /// Sends the line with this program's version, with which an agent begins.
   void greet();
   /// Queues a frame, or drops it once the stream has ended. The caller limits how much it queues.
