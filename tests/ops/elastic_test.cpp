@@ -232,6 +232,19 @@ TEST(Elastic, ALackOfMemoryEndsTheProcessAndTheOthersGoOn) {
   expect_finished(job, 2, rank_in(2, 1, 2), "finished");
 }
 
+TEST(Elastic, ALackOfMemoryOnAllRanksEndsThemAll) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers end a process that lacks memory";
+  ElasticJob job = job_of({"until=2", "0@1=lack_memory", "1@1=lack_memory"});
+  job.start(2);
+  job.all_wait({0, 1});
+  job.form({0, 1});
+  for (const int worker : {0, 1}) {
+    const ProcessResult result = job.end(worker);
+    EXPECT_EQ(result.exit_code(), 4);
+    EXPECT_THAT(result.out, HasSubstr("resource: rank " + std::to_string(worker)));
+  }
+}
+
 TEST(Elastic, WhoReturnsFirstGoesOnWhenAnotherIsLostBeforeItsEnd) {
   ElasticJob job = job_of({"until=2", "0@1=return_early", "1@1=return_early", "2@1=die"});
   job.start(3);

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <ostream>
@@ -135,7 +136,9 @@ TEST(Rounds, ATensorIsCutByItsOwnCount) {
   EXPECT_THAT(plan_rounds(tensors, 4),
               ElementsAre(ElementsAre(Segment{0, 0, 3}), ElementsAre(Segment{0, 3, 3}),
                           ElementsAre(Segment{0, 6, 4})));
-  EXPECT_THAT(plan_rounds(tensors, 10), ElementsAre(ElementsAre(Segment{0, 0, 10})));
+  for (const std::int64_t most : {std::int64_t{10}, std::numeric_limits<std::int64_t>::max()}) {
+    EXPECT_THAT(plan_rounds(tensors, most), ElementsAre(ElementsAre(Segment{0, 0, 10})));
+  }
 }
 
 TEST(Rounds, SmallOnesGoTogether) {

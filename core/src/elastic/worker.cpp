@@ -103,7 +103,7 @@ std::optional<Config> ElasticWorker::next_generation(const Error* reason) {
 ElasticWorker::Wish ElasticWorker::wish() {
   watch_stop_signals();
   const std::lock_guard lock(mutex_);
-  // A `Stop` of hvdrun precedes its signal, but others may have sent the same one before.
+  // hvdrun sends `Stop` before its signal. A signal of a scheduler may come before that `Stop`.
   const bool asked = process_was_asked_to_stop();
   const bool awaits_stop = asked && !std::exchange(was_asked_, asked);
   const Deadline deadline =

@@ -530,13 +530,23 @@ Fault Coordinator::describe(const Verdict& verdict) const {
 }
 
 void Coordinator::aborted(const Abort& message) {
-  const Error error(message.code, message.fault);
+  Fault fault = message.fault;
+  if (message.code == Errc::resource) {
+    // Rank 0 names one rank. Another that lacks a resource too must not go on in an elastic job.
+    const std::lock_guard lock(end_mutex_);
+    if (own_lack_) {
+      fault.rank = rank_;
+      fault.host = session_.topology().hostnames.at(static_cast<std::size_t>(rank_));
+      fault.cause = *own_lack_;
+    }
+  }
+  const Error error(message.code, fault);
   log(LogLevel::info, rank_, error.what());
   // torchrun and the launcher hear of it before the program does, because the program may then exit
   // at once.
   write_error_file(session_.config().error_file, error.what());
-  if (reports_ && message.fault.rank != rank_) {
-    reports_->ended(message.fault.rank, has_left(message.code, message.fault.cause));
+  if (reports_ && fault.rank != rank_) {
+    reports_->ended(fault.rank, has_left(message.code, fault.cause));
   }
   const auto thrown = std::make_exception_ptr(error);
   table_.close(thrown);
@@ -603,13 +613,15 @@ void Coordinator::batch_done() {
 }
 
 void Coordinator::backend_failed(const Error& error) {
+  Fault fault = error.fault();
+  // If the system has refused a resource, this rank lacks it.
+  if (error.code() == Errc::resource && fault.rank < 0) fault.rank = rank_;
   {
     const std::lock_guard lock(end_mutex_);
     if (!backend_error_) backend_error_ = std::make_exception_ptr(error);
+    if (error.code() == Errc::resource && fault.rank == rank_) own_lack_ = fault.cause;
   }
-  session_.loop().post([this, code = error.code(), fault = error.fault()]() mutable {
-    // If the system has refused a resource, this rank lacks it.
-    if (code == Errc::resource && fault.rank < 0) fault.rank = rank_;
+  session_.loop().post([this, code = error.code(), fault = std::move(fault)] {
     protocol_.collective_failed(code, fault.rank, fault.cause, Clock::now());
   });
 }

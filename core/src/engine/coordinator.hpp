@@ -135,6 +135,7 @@ class Coordinator : private ControlChannel::Listener,
   // The first error of a backend. It counts when all ranks have shut down while collectives still
   // run, because rank 0 no longer decides which rank is to blame.
   std::exception_ptr backend_error_;
+  std::optional<std::string> own_lack_;  // why a backend of this rank lacked a resource
 
   std::mutex shutdown_mutex_;
   bool shut_down_ = false;

@@ -214,7 +214,11 @@ UniqueFd PeerNetwork::Impl::connect(int peer, const std::string& label, Deadline
   const PeerRecord& there = peers[static_cast<std::size_t>(peer)];
   const std::string& address = by_unix_socket(peer, label) ? there.unix_address : there.tcp_address;
   if (address.empty()) {
-    throw Error(Errc::resource, fmt::format("rank {} listens on no TCP port", peer));
+    Fault fault;
+    fault.rank = peer;
+    fault.host = there.host.hostname;
+    fault.cause = "it listens on no TCP port";
+    throw Error(Errc::resource, std::move(fault));
   }
   net::DialOptions options;
   options.address = Address::parse(address);

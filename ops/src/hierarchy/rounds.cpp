@@ -10,7 +10,7 @@ std::vector<Round> plan_rounds(std::span<const TensorSlice> tensors, std::int64_
   std::int64_t room = 0;  // elements that the last round may still take
   for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
     const std::int64_t count = tensors[tensor].count;
-    const int parts = static_cast<int>((count + most - 1) / most);
+    const auto parts = static_cast<int>(count / most + (count % most == 0 ? 0 : 1));
     for (int k = 0; k < parts; ++k) {
       const Range part = part_of(count, k, parts);
       if (part.size() > room) {

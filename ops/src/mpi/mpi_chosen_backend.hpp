@@ -41,7 +41,7 @@ inline constexpr std::array<Candidate, 2> kMpiCandidates{
 
 /// Looks up operation and bytes, which are the same on all ranks. MPI's own collectives run the
 /// operations that the ring cannot run (the average of booleans) and those that MPI runs by
-/// messages in any case. The two backends share an MpiUse, so an error of one ends both.
+/// messages in any case. The two backends share an MpiUse, so an error of MPI ends both.
 class MpiChosenBackend final : public Backend {
  public:
   MpiChosenBackend(std::unique_ptr<Backend> collective, std::unique_ptr<Backend> ring,

@@ -200,7 +200,10 @@ std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int>
       static_cast<void>(receive_descriptors(stream, 1, others[i], deadline));
     }
   } catch (const Error& error) {
-    for (const UniqueFd& stream : streams) send_error(stream.get(), error);
+    Fault fault = error.fault();
+    if (error.code() == Errc::resource && fault.rank < 0) fault.rank = ranks.front();
+    const Error told(error.code(), std::move(fault));
+    for (const UniqueFd& stream : streams) send_error(stream.get(), told);
     throw;
   }
   return all;

@@ -56,11 +56,11 @@ class ElasticStateBase {
 /// In an elastic job, which hvdrun starts, each generation of ranks gets a new default context, in
 /// which `state.synchronize` and then `run` are called. Ranks exist only there: `init()` has no
 /// effect in an elastic job, and `rank()` throws Errc::not_initialized before and after
-/// `elastic_run`. A generation ends when a collective throws Errc::peer_lost, aborted, timeout,
-/// shut_down or, of another rank, resource out of `run`, or when the ranks agree in
-/// `elastic::check_host_updates`. The worker then waits for the next generation and calls `run`
-/// again. So `run` goes on where the state says, and lets these errors pass. Any other exception
-/// leaves `elastic_run` and this worker the generation; the others go on without it.
+/// `elastic_run`. A generation ends when `run` lets an Errc::peer_lost, aborted, timeout or
+/// shut_down of a collective pass, or an Errc::resource that names another rank, or when the ranks
+/// agree in `elastic::check_host_updates`. The worker then waits for the next generation and calls
+/// `run` again, which goes on where the state says. Any other exception leaves `elastic_run`. This
+/// worker then leaves the generation, and the others go on without it.
 ///
 /// When `run` throws, or returns, no other thread may use the default context any more. After `run`
 /// has returned, `elastic_run` waits for the other ranks like `Context::shutdown`. When one of them
