@@ -111,6 +111,7 @@ class ScriptedBackend final : public test::IdleBackend {
     /// Gets the number of elements, which tells batches apart (0: a barrier). Returns null when the
     /// collective is complete at once.
     std::function<std::unique_ptr<AsyncCollective>(std::int64_t count)> call;
+    bool starts = false;
     int abandoned = 0;
     int retracted = 0;
   };
@@ -120,6 +121,7 @@ class ScriptedBackend final : public test::IdleBackend {
     async_ = script_.call(call.tensors.front().count);
   }
   void barrier(Deadline) override { async_ = script_.call(0); }
+  bool starts() const noexcept override { return script_.starts; }
   std::unique_ptr<AsyncCollective> take_async() noexcept override { return std::move(async_); }
   void abandon() noexcept override { ++script_.abandoned; }
   void retract() noexcept override { ++script_.retracted; }
@@ -177,9 +179,11 @@ class RunningExecutor : public testing::Test {
                      std::move(fence), kPatience, table, listener);
   }
 
-  std::shared_ptr<PendingTensor> run(std::int64_t count, OpKind kind = OpKind::allreduce) {
+  std::shared_ptr<PendingTensor> run(std::int64_t count, OpKind kind = OpKind::allreduce,
+                                     Device device = {}) {
     Request request = request_of(std::to_string(count), count);
     request.kind = kind;
+    request.device = device;
     const auto tensor = tensor_of(std::move(request));
     LocalBatch batch;
     batch.tensors = {tensor};
@@ -349,7 +353,10 @@ TEST_F(RunningExecutor, LetsAWaitingThreadRunNothingWhileAnAsynchronousCollectiv
   }
 }
 
-TEST_F(RunningExecutor, RunsABarrierWhenAllThatRanBeforeItIsComplete) {
+/// Whether a barrier or the first collective of a backend on a GPU comes second.
+class RunningAlone : public RunningExecutor, public testing::WithParamInterface<bool> {};
+
+TEST_P(RunningAlone, BeginsWhenAllThatRanBeforeItIsComplete) {
   std::atomic<bool> queued{false};
   std::atomic<int> polls{0};
   std::shared_ptr<PendingTensor> first;
@@ -361,12 +368,16 @@ TEST_F(RunningExecutor, RunsABarrierWhenAllThatRanBeforeItIsComplete) {
     first_was_done = first->work.done();
     return nullptr;
   });
+  script.starts = !GetParam();
   first = run(1);
-  const auto barrier = run(0, OpKind::barrier);
+  const auto second = GetParam() ? run(0, OpKind::barrier)
+                                 : run(2, OpKind::allreduce, Device{Device::Kind::cuda, 0});
   queued = true;
-  EXPECT_TRUE(is_done(barrier));
+  EXPECT_TRUE(is_done(second));
   EXPECT_TRUE(first_was_done);
 }
+
+INSTANTIATE_TEST_SUITE_P(BarrierOrStart, RunningAlone, testing::Bool());
 
 TEST(TensorTable, KeepsNothingOfAGroupThatItRefuses) {
   TensorTable table(0, 1);

@@ -166,14 +166,17 @@ bool CollectiveRunner::runs_alone(const LocalBatch& batch) noexcept {
 }
 
 /// The work that two backends queue on a device has no common order there. A backend that allocates
-/// device memory may also wait without a deadline for work that the other one has queued.
+/// device memory may also wait without a deadline for work that is queued, and so may one that
+/// starts.
 bool CollectiveRunner::must_complete_before(const LocalBatch& batch,
                                             std::string_view last) const noexcept {
   if (runs_alone(batch)) return true;
   const Request& request = first_of(batch);
   if (request.device.kind == Device::Kind::cpu) return false;
-  const std::size_t index = index_for(request);
-  return index < backends_.size() && backends_[index]->name() != last;
+  const auto group = groups_.find(batch.process_set);
+  if (group == groups_.end()) return true;  // the pair set gets its backends now
+  const Backend* const backend = backend_for(request, group->second);
+  return backend != nullptr && (backend->name() != last || backend->starts());
 }
 
 /// The device runs one collective after the other, so this one began when the previous one was

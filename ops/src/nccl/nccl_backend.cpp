@@ -151,10 +151,11 @@ std::exception_ptr NcclBackend::with_culprit(std::exception_ptr error) const {
   } catch (const Error& own) {
     // After an abort or a deadline a kernel may hang, behind which calls of CUDA may block.
     if (own.code() != Errc::internal) return error;
+    const CaptureModeGuard other_threads_may_capture;
     int before = 0;
     const bool known = cudaGetDevice(&before) == cudaSuccess;
-    static_cast<void>(cudaSetDevice(self_.gpu.index()));
-    const cudaError_t lasting = lasting_error();
+    const cudaError_t set = cudaSetDevice(self_.gpu.index());
+    const cudaError_t lasting = set == cudaSuccess ? lasting_error() : set;
     if (known) static_cast<void>(cudaSetDevice(before));
     if (lasting == cudaSuccess) return error;
     Fault fault = own.fault();

@@ -24,8 +24,8 @@ namespace hvd::detail {
 
 class NcclBackend final : public Backend {
  public:
-  /// The first call starts NCCL, whose ranks meet over `host`. That has the same ranks and outlives
-  /// this backend. `copier` copies fused tensors.
+  /// The first call starts NCCL, whose ranks meet over `host`, and so does that of each subset.
+  /// `host` has the same ranks and outlives this backend. `copier` copies fused tensors.
   NcclBackend(const GpuRank& self, Backend& host, std::unique_ptr<Copier> copier);
   ~NcclBackend() override;
 
@@ -33,6 +33,7 @@ class NcclBackend final : public Backend {
   [[nodiscard]] bool supports(OpKind kind, Device device, DType dtype,
                               ReduceOp op) const noexcept override;
   void after(DeviceEvent& ready, Deadline deadline) override;
+  [[nodiscard]] bool starts() const noexcept override { return !comm_; }
   void allow_async() noexcept override { async_allowed_ = true; }
   [[nodiscard]] std::unique_ptr<AsyncCollective> take_async() noexcept override;
   void allreduce(const AllreduceCall& call, Deadline deadline) override;
@@ -80,7 +81,7 @@ class NcclBackend final : public Backend {
     QueuedCall(NcclBackend& backend, const Watch& watch);
     [[nodiscard]] bool try_complete() override;
     [[nodiscard]] std::shared_ptr<void> end() const override { return {end_, end_->get()}; }
-    /// Does what `try_complete` does, for a caller that holds the lock.
+    /// Asks once whether the call is complete. The caller holds the lock.
     [[nodiscard]] bool poll();
     /// Waits a little between two polls.
     void pause() { watch_.pause(); }

@@ -22,7 +22,10 @@ bool are_equal(std::span<const std::int64_t> bounds) {
 }  // namespace
 
 void NcclBackend::complete_all(Watch& watch) {
-  while (!own().stream.done()) watch.pause();
+  while (!own().stream.done()) {
+    for (const NcclComm* const comm : shared_->comms) comm->check_health(watch);
+    watch.pause();
+  }
 }
 
 std::byte* NcclBackend::reserve(std::size_t size, Watch& watch) {

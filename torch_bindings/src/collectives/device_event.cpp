@@ -30,8 +30,9 @@ bool is_captured(const Device& device, const c10::Stream& stream) {
 /// Tells whether LibTorch's allocator has given the memory of a tensor on a GPU, or may have: it
 /// need not tell how it takes memory back.
 bool is_of_allocator(const torch::Tensor& tensor) {
-  static const c10::DeleterFnPtr deleter =
-      torch::empty({0}, tensor.options()).storage().allocator()->raw_deleter();
+  static const c10::Allocator* const allocator =
+      torch::empty({0}, tensor.options()).storage().allocator();
+  const c10::DeleterFnPtr deleter = allocator->raw_deleter();  // LibTorch may switch caching off
   return deleter == nullptr || tensor.storage().data_ptr().get_deleter() == deleter;
 }
 

@@ -1,6 +1,8 @@
 #include "fake_gpu/runtime.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "fake_gpu/device_memory.hpp"
@@ -234,10 +236,14 @@ std::set<int> contexts() { return runtime().contexts(); }
 std::vector<std::string> violations() { return runtime().violations(); }
 
 std::vector<std::string> leaks() {
-  std::vector<std::string> lines = runtime().leaks();
-  for (std::string& line : device_memory().leaks()) lines.push_back(std::move(line));
-  for (std::string& line : nccl_leaks()) lines.push_back(std::move(line));
-  return lines;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (;;) {
+    std::vector<std::string> lines = runtime().leaks();
+    for (std::string& line : device_memory().leaks()) lines.push_back(std::move(line));
+    for (std::string& line : nccl_leaks()) lines.push_back(std::move(line));
+    if (lines.empty() || std::chrono::steady_clock::now() > deadline) return lines;
+    std::this_thread::yield();
+  }
 }
 
 int calls(std::string_view function) { return runtime().calls(function); }
