@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include <hvd/core/internal/start_thread.hpp>
 #include <hvd/core/internal/text.hpp>
 
 namespace hvd::launcher {
@@ -22,7 +23,7 @@ SpawnOutput::SpawnOutput(const SpawnOptions& options, int ranks)
       lines_{lines_of(Stream::out, options, ranks), lines_of(Stream::err, options, ranks)},
       work_(io_.get_executor()) {
   if (takes(Stream::out) || takes(Stream::err)) {
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = detail::start_thread("hvd-spawn-out", [this] { io_.run(); });
   }
 }
 

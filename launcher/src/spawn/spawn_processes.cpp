@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <hvd/core/internal/start_thread.hpp>
 #include <hvd/core/internal/text.hpp>
 
 #include "base/descriptors.hpp"
@@ -65,7 +66,7 @@ SpawnProcesses::SpawnProcesses(int nprocs, const SpawnOptions& options, SpawnPat
   }
   {
     const BlockSignals blocked;  // signals are left to the program's own threads
-    thread_ = std::thread([this] { run(); });
+    thread_ = detail::start_thread("hvd-spawn", [this] { run(); });
   }
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return started_ || over_; });
