@@ -40,7 +40,7 @@ class ElasticJob final : private JobBase {
     std::uint32_t generation = 0;
     bool leaves = false;  ///< it was asked to stop
   };
-  /// What only elastic jobs know of the agent of a host.
+  /// Holds what only elastic jobs know of the agent of a host.
   struct Agent {
     explicit Agent(boost::asio::io_context& io) : start_timer(io) {}
     boost::asio::steady_timer start_timer;  ///< while it starts

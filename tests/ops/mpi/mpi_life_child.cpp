@@ -159,7 +159,7 @@ void message_abort(bool before) {
   say("again " + outcome([&] { await_message(*transport, in(seconds(20))); }));
 }
 
-/// What MPI_Isend returns, unless that is MPI_SUCCESS: then libmpi's function is called.
+/// MPI_Isend returns this error at once; with MPI_SUCCESS it calls libmpi's function.
 std::atomic<int> sending_fails_with{MPI_SUCCESS};
 
 /// MPI reports that rank 1 cannot be reached, while nothing has come from rank 2.

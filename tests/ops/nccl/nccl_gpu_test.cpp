@@ -138,7 +138,7 @@ class NcclTwoRanksTest : public ::testing::Test {
   static void on_ranks(const std::function<void(BackendChecks)>& body) {
     Hosts hosts(kRanks);
     expect_threads(kRanks, [&](int rank) {
-      // As on two hosts: threads of one process may not share a GPU otherwise.
+      // The ranks pretend to be on two hosts, because threads of one process may not share a GPU.
       NcclBackend backend(GpuRank{rank, kRanks, 0, rank}, hosts[rank], make_kernel_copier());
       CudaMemory memory;
       body({backend, memory, Device{Device::Kind::cuda, 0}, rank, kRanks});

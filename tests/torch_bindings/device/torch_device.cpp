@@ -192,7 +192,7 @@ class CachingAllocator final : public c10::Allocator {
   void note_use(void* data, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
     const auto at = blocks_.find(data);
-    // As LibTorch's allocator does with cudaMallocAsync. Its usual one overlooks such memory.
+    // LibTorch's allocator with cudaMallocAsync throws too. Its usual one ignores such memory.
     TORCH_INTERNAL_ASSERT(at != blocks_.end(), "ptr not found in ptr_info");
     if (at->second.first == stream) return;
     at->second.first = nullptr;
