@@ -353,7 +353,7 @@ TEST_F(RunningExecutor, LetsAWaitingThreadRunNothingWhileAnAsynchronousCollectiv
   }
 }
 
-/// Whether a barrier or the first collective of a backend on a GPU comes second.
+/// The parameter tells what comes second: a barrier (true) or a GPU backend's first collective.
 class RunningAlone : public RunningExecutor, public testing::WithParamInterface<bool> {};
 
 TEST_P(RunningAlone, BeginsWhenAllThatRanBeforeItIsComplete) {

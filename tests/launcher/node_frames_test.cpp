@@ -318,7 +318,7 @@ TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   node.wait_for<Beat>();
 }
 
-/// So many frames to the node wait that the system takes no more.
+/// hvdrun has more frames for the node than the system takes at once when Ctrl-Z comes.
 TEST(NodeFramesTest, ALeaderStopsWhenTheNodesKnowThatItWill) {
   const std::string port = fresh_port();
   Process leader(hvdrun({"--nnodes=2", "--node-rank=0", "--nproc-per-node=1", "--host-timeout=1000",

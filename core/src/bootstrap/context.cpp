@@ -123,7 +123,7 @@ struct Context::Impl {
   /// Something on which the ranks agree as soon as one of them wants it.
   struct Agreement {
     std::string_view name;
-    std::mutex mutex{};  ///< of what follows
+    std::mutex mutex{};  ///< is held while the members below are used
     bool agreed = false;
     bool wanted = false;             ///< by this rank, at its last vote
     std::shared_ptr<float> votes{};  ///< becomes positive if any rank wants it

@@ -28,7 +28,8 @@ constexpr std::string_view kSocketVariable = "HVD_ELASTIC_FD";
 // sets a flag cannot wake it.
 constexpr std::chrono::milliseconds kLook{50};
 
-// A scheduler that ends a job may signal workers and agents a moment before hvdrun.
+// After a signal a worker waits for hvdrun's `Stop` for so long, because a scheduler that ends a
+// job may signal workers and agents a moment before hvdrun.
 constexpr std::chrono::milliseconds kSameRequest{500};
 
 UniqueFd inherited_socket() {

@@ -614,7 +614,7 @@ void Coordinator::batch_done() {
 
 void Coordinator::backend_failed(const Error& error) {
   Fault fault = error.fault();
-  // If the system has refused a resource, this rank lacks it.
+  // An error that names no rank is that of this rank's system, so this rank lacks the resource.
   if (error.code() == Errc::resource && fault.rank < 0) fault.rank = rank_;
   {
     const std::lock_guard lock(end_mutex_);

@@ -43,8 +43,8 @@ constexpr std::chrono::milliseconds kFarewell{500};
 // Within this time the signals are the same request.
 constexpr std::chrono::milliseconds kSameRequest{1'000};
 
-// An agent of another host ends after this time if hvdrun, which prepares an agent as soon as it
-// greets, sends nothing.
+// An agent on another host ends if hvdrun sends nothing for this time. hvdrun prepares an agent as
+// soon as the agent has greeted.
 constexpr std::chrono::milliseconds kFirstFramePatience{30'000};
 
 }  // namespace
@@ -135,8 +135,9 @@ void Agent::on_signal(int signal) {
   leave();
 }
 
-/// Passes a user's signal on to the leading node. Without ranks that it could end, the agent leaves
-/// when the system has taken the frame, soon anyway, or when another signal comes.
+/// Passes a user's signal on to the leading node. After a signal that asks to end, an agent that
+/// was not prepared yet leaves: when the system has taken the frame, after `kFarewell`, or when
+/// another signal comes.
 void Agent::forward(int signal) {
   if (left_by_ != 0) return leave();
   stream_.send(Forward{.signal = signal});

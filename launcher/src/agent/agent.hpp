@@ -30,7 +30,7 @@
 
 namespace hvd::launcher {
 
-/// The options of an agent. An agent that hvdrun has started has the defaults.
+/// The options of an agent. An agent that hvdrun has started on its own host has the defaults.
 struct AgentOptions {
   std::optional<Prepare> own{};  ///< its own part of the job (own_part.hpp)
   std::function<void(const Finished&)>
@@ -94,7 +94,7 @@ class Agent {
   AgentStream stream_;
   boost::asio::signal_set signals_;
   LinkHeartbeat heartbeat_;
-  boost::asio::steady_timer leave_timer_;  ///< ends an agent whose user has ended it
+  boost::asio::steady_timer leave_timer_;  ///< ends the agent after `kFarewell`
   RankGroup ranks_;
   GpuWatch gpus_;
   UniqueFd stdin_of_first_;

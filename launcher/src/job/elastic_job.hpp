@@ -43,9 +43,9 @@ class ElasticJob final : private JobBase {
   /// Holds what only elastic jobs know of the agent of a host.
   struct Agent {
     explicit Agent(boost::asio::io_context& io) : start_timer(io) {}
-    boost::asio::steady_timer start_timer;  ///< while it starts
-    std::vector<Frame> orders;              ///< for when it is prepared
-    bool unreachable = false;               ///< the host is about to count as lost
+    boost::asio::steady_timer start_timer;  ///< limits how long it may take to start
+    std::vector<Frame> orders;              ///< are sent when it is prepared
+    bool unreachable = false;               ///< it could not be started; the host is lost soon
   };
   /// A generation whose store is not served yet. The agent of its rank 0 was asked to serve it.
   struct Forming {
@@ -95,10 +95,10 @@ class ElasticJob final : private JobBase {
   boost::asio::steady_timer membership_timer_;
   boost::asio::steady_timer limit_timer_;
   Membership membership_;
-  KnownHosts known_hosts_;                        ///< its first hosts are `hosts_`
+  KnownHosts known_hosts_;                        ///< `hosts_` has those that have been used so far
   Plan plan_;                                     ///< of the generation that formed last
   std::deque<Agent> agents_;                      ///< by host
-  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< closed, to agents that end
+  std::vector<std::unique_ptr<AgentLink>> lost_;  ///< closed links, whose agents still end
   std::vector<Worker> workers_;
   std::optional<Forming> forming_;
   std::uint32_t generation_ = 0;  ///< the one that formed last; `plan_` has its ranks

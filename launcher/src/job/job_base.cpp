@@ -186,7 +186,7 @@ bool JobBase::processes_gone() const {
 }
 
 void JobBase::check_over() {
-  if (suspending_) stop_when_excused();  // a host that is over need not excuse hvdrun any more
+  if (suspending_) stop_when_excused();  // a host that is over need not be told
   if (!processes_gone()) return;
   if (failed()) {
     finish_after(kDrain);

@@ -71,7 +71,7 @@ class JobBase {
   /// Asks the agents to end, and waits for them no longer than they may take.
   void send_end(const End& order);
   void check_over();
-  /// Goes on if hvdrun only waited for this: the system has taken all frames for an agent.
+  /// Goes on with a stop or the end of the job if that waited for the system to take frames.
   void on_flushed();
 
   /// Returns the message that the time of `--timeout` is over. The job must have that option.
@@ -100,7 +100,7 @@ class JobBase {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer last_timer_;  ///< when `finish` is called
   bool reported_ = false;
-  bool suspending_ = false;  ///< hvdrun stops when all agents excuse its silence
+  bool suspending_ = false;  ///< hvdrun stops when all agents were sent `Suspend`
 };
 
 }  // namespace hvd::launcher

@@ -147,8 +147,8 @@ void RankGroup::watch_children() {
 
 /// Handles the orphans that this process has adopted. It waits for those that have ended, and ends
 /// those whose rank has ended. The children of a wrapper script become orphans when the script
-/// ends. What has no environment is looked at once more after `again`, and then after twice that
-/// time: it may execute a program at this moment, or have been started without an environment.
+/// ends. As long as a process has no environment, all are looked at again, after `again` and then
+/// after ever twice that time, up to `kLongestExec`: it may execute a program, or never have one.
 void RankGroup::sweep(milliseconds again) {
   bool unclear = false;
   for (const pid_t pid : children_of(::getpid())) {

@@ -50,8 +50,8 @@ class AgentLink {
   void send(const Frame& frame);
   /// Returns whether nothing that was sent waits in this process.
   [[nodiscard]] bool flushed() const noexcept { return stream_->flushed(); }
-  /// Returns whether the agent excuses the silence of this process: the system has taken all
-  /// frames, and the last was `Suspend`.
+  /// Returns whether the agent will not take the silence of this process for a failure: the system
+  /// has taken all frames, and the last was `Suspend`.
   [[nodiscard]] bool excused() const noexcept { return last_is_suspend_ && flushed(); }
   /// Closes the stream, which ends the agent and all that descends from it. No handler is called
   /// afterwards; a handler may call this. An agent that does not end is killed, unless the event

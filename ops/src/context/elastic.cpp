@@ -24,8 +24,8 @@ std::atomic<std::uint32_t> current_generation{0};
 /// std::exception, so that handlers of errors do not catch it.
 struct GenerationEnds {};
 
-/// Tells whether this rank, `rank`, may go on in another generation after such an error. A resource
-/// that another rank lacks ends only that rank; of a file that cannot be written no rank is named.
+/// Tells whether this rank, `rank`, may go on in another generation after such an error. If another
+/// rank lacks a resource, only that rank ends. If no rank is named (a file), all ranks end.
 bool ends_generation(const Error& error, int rank) noexcept {
   const Errc code = error.code();
   const int culprit = error.fault().rank;

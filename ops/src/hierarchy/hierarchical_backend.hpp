@@ -96,7 +96,7 @@ class HierarchicalBackend final : public Backend {
   FusionBuffer absent_;                // identity elements, for inputs that are null
   FusionBuffer discarded_;             // memory for outputs that are null
   HierarchicalBackend* whole_ = this;  // the backend of which this is a subset
-  Failure failure_;                    // that of `whole_` counts
+  Failure failure_;                    // a subset uses that of `whole_`
   CommThread comm_thread_;             // it ends first, since its jobs use the rest
 };
 

@@ -32,9 +32,9 @@ class MpiUse {
       throw;
     }
   }
-  /// Makes a running and every later `guard` throw Errc::aborted soon. Also when nothing runs, MPI
-  /// is not finalised afterwards, since MPI_Finalize would wait for lost ranks. Any thread may call
-  /// it.
+  /// Makes a running `guard` throw Errc::aborted soon, and every later one the first error. MPI is
+  /// then never finalised, even if nothing runs, since MPI_Finalize would wait for lost ranks. Any
+  /// thread may call it.
   void abort() noexcept;
   /// Returns the flag that `abort` sets, for a Watch.
   [[nodiscard]] const std::atomic<bool>& abort_flag() const noexcept {

@@ -45,8 +45,8 @@ class Copier {
   [[nodiscard]] virtual bool scales(DType dtype) const noexcept = 0;
   /// Tells whether the factor has the precision of the contract and costs no pass of its own.
   [[nodiscard]] virtual bool scales_for_free() const noexcept = 0;
-  /// Tells whether `run` would start NCCL for this operation. The caller then first completes what
-  /// is queued and may wait for other ranks.
+  /// Tells whether `run` would start NCCL for this operation. If so, the caller must first complete
+  /// what is queued, which may wait for other ranks.
   [[nodiscard]] virtual bool must_start(const ElementOp&) const noexcept { return false; }
   /// Queues the copies on `stream`. `copies` may be destroyed when it returns. Throws
   /// Errc::unsupported where a build without nvcc would have to convert.

@@ -27,8 +27,8 @@ bool is_captured(const Device& device, const c10::Stream& stream) {
   }
 }
 
-/// Tells whether LibTorch's allocator has given the memory of a tensor on a GPU, or may have: it
-/// need not tell how it takes memory back.
+/// Tells whether the memory of a tensor on a GPU comes from LibTorch's allocator. Also true if this
+/// cannot be told, because the allocator has no deleter by which its memory is recognised.
 bool is_of_allocator(const torch::Tensor& tensor) {
   static const c10::Allocator* const allocator =
       torch::empty({0}, tensor.options()).storage().allocator();

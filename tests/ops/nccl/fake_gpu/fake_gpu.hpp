@@ -27,8 +27,8 @@ void reset(int device_count);
 /// Returns one line for each use that the documentation of CUDA or NCCL forbids.
 [[nodiscard]] std::vector<std::string> violations();
 /// Returns one line for each resource that was not released: memory, streams, events,
-/// communicators, reduce operations and groups of calls. Waits up to 20 s for what is released in
-/// the background, as a stream that stood still is.
+/// communicators, reduce operations and groups of calls. Waits up to 20 s for what a thread
+/// in the background still releases, such as a stream that stood still.
 [[nodiscard]] std::vector<std::string> leaks();
 
 /// Collectives of this rank never start, so no rank's complete, until an abort or a reset.

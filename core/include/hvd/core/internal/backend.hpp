@@ -159,7 +159,7 @@ class Backend {
   /// may block for as long as it takes to copy the announced tensors. The backend is unusable
   /// afterwards. Does nothing when nothing was announced.
   virtual void abandon() noexcept {}
-  /// Tells whether the next call first connects the ranks, for which nothing may be queued.
+  /// Tells whether the next call first connects the ranks. All queued work must be complete then.
   [[nodiscard]] virtual bool starts() const noexcept { return false; }
   /// Allows the next call to return when all of its work is queued on a device, behind what was
   /// queued before. `take_async` then returns the collective that is still running.

@@ -14,7 +14,7 @@
 
 namespace hvd::detail {
 
-/// Only one thread may call its methods at a time; in a generation any threads may call `wish`.
+/// Only one thread may call its methods at a time, but any threads `wish` in a generation.
 class ElasticWorker {
  public:
   /// Returns the worker that this process is, or null when the job is not elastic. Any thread may
@@ -40,7 +40,7 @@ class ElasticWorker {
     bool change = false;  ///< hvdrun wants this generation to end, or this process was asked
     bool stop = false;    ///< this process was asked, and so are all others
   };
-  /// Blocks once, for a moment, in a process that was just asked. Throws Errc::protocol.
+  /// Blocks only once, for up to 0.5 s after this process was asked. Throws Errc::protocol.
   [[nodiscard]] Wish wish();
 
  private:
@@ -49,7 +49,7 @@ class ElasticWorker {
   [[nodiscard]] std::optional<ElasticOrder> receive(Deadline deadline);
   [[nodiscard]] Config take(const Assignment& assignment);
 
-  std::mutex mutex_;  ///< of what `wish` uses
+  std::mutex mutex_;  ///< is held by `wish`
   UniqueFd socket_;
   bool closed_ = false;           ///< by hvdrun
   std::uint32_t generation_ = 0;  ///< the last one that this worker was assigned to
