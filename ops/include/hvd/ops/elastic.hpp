@@ -56,8 +56,8 @@ class ElasticStateBase {
 /// In an elastic job, which hvdrun starts, each generation of ranks gets a new default context, in
 /// which `state.synchronize` and then `run` are called. Ranks exist only there: `init()` has no
 /// effect in an elastic job, and `rank()` throws Errc::not_initialized before and after
-/// `elastic_run`. A generation ends when `run` lets an Errc::peer_lost, aborted, timeout or
-/// shut_down of a collective pass, or an Errc::resource that names another rank, or when the ranks
+/// `elastic_run`. A generation ends when `run` lets pass an Errc::peer_lost, aborted, timeout or
+/// shut_down of a collective, or an Errc::resource that names another rank, or when the ranks
 /// agree in `elastic::check_host_updates`. The worker then waits for the next generation and calls
 /// `run` again, which goes on where the state says. Any other exception leaves `elastic_run`. This
 /// worker then leaves the generation, and the others go on without it.
