@@ -1,7 +1,7 @@
-// A rank of tests/outside/silent_end.py: waits at a gate before it shuts down, and at another one
-// before it ends. Its arguments are those of rank.cpp: the first one is the name of the gates,
-// three FIFOs, one for rank 0, one for the others and one for the end; the last one is the FIFO to
-// which it writes how far it is.
+// A rank of tests/outside/silent_end.py: waits at a gate before it shuts down or aborts the job,
+// and at another one before it ends. Its arguments are those of rank.cpp: the first one is the name
+// of the gates, FIFOs of which each rank has one, and one more for the end; the last one is the
+// FIFO to which it writes how far it is.
 #include <cstdio>
 #include <string>
 
@@ -14,12 +14,14 @@
 namespace {
 
 constexpr int kLost = 3;
+constexpr char kAbort = 1;
 
-/// Returns once the test has opened the gate for one more rank.
-void wait_at(const std::string& gate) {
+/// Returns once the test has opened the gate for one more rank: what it is to do there.
+char wait_at(const std::string& gate) {
   const hvd::UniqueFd fifo(::open(gate.c_str(), O_RDONLY | O_CLOEXEC));
-  char token = 0;
-  if (::read(fifo.get(), &token, 1) != 1) throw hvd::Error(hvd::Errc::resource, gate);
+  char order = 0;
+  if (::read(fifo.get(), &order, 1) != 1) throw hvd::Error(hvd::Errc::resource, gate);
+  return order;
 }
 
 }  // namespace
@@ -36,10 +38,15 @@ int main(int argc, char** argv) {
     };
     const std::string gates = argv[1];
     say("ready");
-    wait_at(gates + (rank == 0 ? ".0" : ".others"));
-    say("leaves");
-    hvd::shutdown();
-    say("has left");
+    const char order = wait_at(gates + "." + std::to_string(rank));
+    say(order == kAbort ? "aborts" : "leaves");
+    if (order == kAbort) hvd::context().abort("the test asks for it");
+    try {
+      hvd::shutdown();
+      say("has left");
+    } catch (const hvd::Error& error) {
+      say("has lost " + std::to_string(error.fault().rank));
+    }
     wait_at(gates + ".end");
     return 0;
   } catch (const hvd::Error& error) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A host sends nothing for a second while its rank tells the others that all have shut down. In one job this is
-rank 0, in another one a relay. Every rank must get the message. Later the host of node 0 sends nothing while the ranks
-end. Every node must be told that the job has succeeded."""
+"""A host sends nothing for a second while its rank tells the others that all have shut down, or that a rank has aborted
+the job. In some jobs this is rank 0, in another one a relay. Every rank must get the message. Later the host of node 0
+sends nothing while the ranks end. Every node must be told that the job has succeeded."""
 
 import os
 import sys
@@ -23,10 +23,10 @@ class GatedJob(Job):
     def __init__(self, counts, environment, machines, folder, programs):
         os.mkdir(folder)
         name = os.path.join(folder, "gate")
-        self.gates = []
-        for gate in (name + ".0", name + ".others", name + ".end"):
-            os.mkfifo(gate)
-            self.gates.append(os.open(gate, os.O_RDWR))
+        self.gates = {}
+        for gate in list(range(sum(counts))) + ["end"]:
+            os.mkfifo("%s.%s" % (name, gate))
+            self.gates[gate] = os.open("%s.%s" % (name, gate), os.O_RDWR)
         # Only the message that is lost may end a rank, and not the silence.
         environment = {"HVD_PEER_TIMEOUT_MS": "60000", "HVD_HOST_TIMEOUT_S": "60", **environment}
         options = ["--host-timeout", "60", "--bind-to", "none"]
@@ -34,13 +34,18 @@ class GatedJob(Job):
         super().__init__(plan, machines, folder, programs)
 
     def leave(self, ranks):
-        """Lets rank 0, or all others, shut down."""
-        os.write(self.gates[0 if 0 in ranks else 1], bytes(len(ranks)))
+        """Lets these ranks shut down."""
+        for rank in ranks:
+            os.write(self.gates[rank], b"\0")
         return self.say("leaves", ranks)
+
+    def abort(self, rank):
+        os.write(self.gates[rank], b"\1")
+        return self.say("aborts", [rank])
 
     def release(self):
         """Lets all ranks end."""
-        os.write(self.gates[2], bytes(self.plan.size))
+        os.write(self.gates["end"], bytes(self.plan.size))
 
     def say(self, text, ranks):
         return self.wait(lambda: all(text in self.said[rank] for rank in ranks), PATIENCE)
@@ -49,33 +54,45 @@ class GatedJob(Job):
 def inside(programs, work):
     programs = SimpleNamespace(hvdrun=os.path.join(programs, "hvdrun"),
                                rank=os.path.join(programs, "outside_gated_rank"))
-    machines = hosts.make(work, 5)
-    star = GatedJob([1, 1], {}, machines[:2], os.path.join(work, "star"), programs)
+    machines = hosts.make(work, 10)
+    few = lambda name, those: GatedJob([1, 1], {}, those, os.path.join(work, name), programs)
     # Rank 1 is a relay between rank 0 and rank 2.
-    tree = GatedJob([1, 1, 2], {"HVD_CONTROL_FANOUT": "2"}, machines[2:], os.path.join(work, "tree"), programs)
-    jobs = [star, tree]
-    silent = [machines[0], machines[3]]
-    passed = all([job.say("ready", range(job.plan.size)) for job in jobs])
+    tree = lambda name, those: GatedJob([1, 1, 2], {"HVD_CONTROL_FANOUT": "2"}, those, os.path.join(work, name),
+                                        programs)
+    leaving = [few("few", machines[:2]), tree("tree", machines[2:5])]
+    failing = [few("failing_few", machines[5:7]), tree("failing_tree", machines[7:])]
+    silent = [machines[0], machines[3], machines[5], machines[8]]
+    passed = all([job.say("ready", range(job.plan.size)) for job in leaving + failing])
     # The requests of the others shall come to rank 0 before its answer is lost. One that is still under way after this
     # time makes the test weaker, but cannot make it fail.
-    passed = all([job.leave(range(1, job.plan.size)) for job in jobs]) and passed
+    passed = all([job.leave(range(1, job.plan.size)) for job in leaving]) and passed
+    passed = all([job.leave(range(job.plan.size - 1)) for job in failing]) and passed
     time.sleep(0.3)
     for machine in silent:
         machine.cut("mute")
-    passed = all([job.leave([0]) for job in jobs]) and passed
+    passed = all([job.leave([0]) for job in leaving]) and passed
+    passed = all([job.abort(job.plan.size - 1) for job in failing]) and passed
     time.sleep(SILENCE)  # that is the fault
     for machine in silent:
         machine.heal()
-    passed = all([job.say("has left", range(job.plan.size)) for job in jobs]) and passed
+    passed = all([job.say("has left", range(job.plan.size)) for job in leaving]) and passed
+    for job in failing:
+        job.wait(lambda: all(len(lines) == 3 for lines in job.said.values()), PATIENCE)
+        if any(lines[-1:] != ["has lost %d" % (job.plan.size - 1)] for lines in job.said.values()):
+            passed = False
+            print("after the abort of rank %d: %s" % (job.plan.size - 1, job.said))
+        job.release()
+        job.end(PATIENCE)
+        job.close()
     first = [machines[0], machines[2]]
     for machine in first:
         machine.cut("mute")
-    for job in jobs:
+    for job in leaving:
         job.release()
     time.sleep(SILENCE_OF_NODE_0)
     for machine in first:
         machine.heal()
-    for job in jobs:
+    for job in leaving:
         ended = job.end(PATIENCE)
         job.close()
         if any(code != 0 for code in ended):

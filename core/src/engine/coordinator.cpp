@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kSettle{200};
 // missing.
 constexpr std::chrono::seconds kFrozenPatience{1};
 
-// How often a rank that has shut down looks whether its last message has arrived.
+// How often a rank looks whether its last message has arrived.
 constexpr std::chrono::milliseconds kDeliveryInterval{1};
 
 Protocol::Settings protocol_settings(const Session& session, bool can_freeze) {
@@ -196,6 +196,7 @@ void Coordinator::disconnect() noexcept {
     reports_.reset();
     // From here on only the executor ends operations.
     protocol_.disconnected();
+    if (delivery_) delivery_->stop();
   });
   session_.network().abort();
   table_.close(std::make_exception_ptr(this_rank_has_shut_down()));
@@ -283,35 +284,10 @@ void Coordinator::shutdown() {
     throw Error(Errc::timeout, Fault{-1, "", "not every rank has shut down", "shutdown", "",
                                      session_.config().shutdown_timeout});
   }
-  const bool agreed = end_ == End::shut_down;
   lock.unlock();
   executor_->join();  // until then the last collectives may fail
-  if (channel_ && agreed) await_delivery(deadline);
   lock.lock();
   if (const std::exception_ptr error = end_error()) std::rethrow_exception(error);
-}
-
-/// Waits until the ranks below this one have been told that all have shut down, because the message
-/// could be lost if this process ended before. A rank that does not get it within the timeout of a
-/// host has given this rank up, so this rank then ends, too.
-void Coordinator::await_delivery(Deadline deadline) {
-  bool delivered = false;  // guarded by end_mutex_
-  const auto look = [this, &delivered] {
-    const std::lock_guard lock(end_mutex_);
-    delivered = channel_->delivered();
-    if (delivered) ended_.notify_all();
-  };
-  HeartbeatTimer timer(session_.loop(), kDeliveryInterval, look);
-  session_.loop().run_sync([&] {
-    look();
-    timer.start();
-  });
-  const Config& config = session_.config();
-  deadline = std::min(deadline, Clock::now() + std::max(config.host_timeout, config.peer_timeout));
-  std::unique_lock lock(end_mutex_);
-  ended_.wait_until(lock, deadline, [&delivered] { return delivered; });
-  lock.unlock();
-  session_.loop().run_sync([&timer] { timer.stop(); });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -506,9 +482,6 @@ void Coordinator::stalled(const Stall& stall) {
 void Coordinator::failed(const Verdict& verdict) {
   const Abort message{verdict.code, describe(verdict)};
   send(protocol_.followers(), message);
-  // The channel closes now, before this rank aborts its backends, so that rank 0 sees the end of
-  // this rank before it hears from ranks that lose their connections to it.
-  if (rank_ != 0 && channel_) channel_->close();
   aborted(message);
 }
 
@@ -548,16 +521,43 @@ void Coordinator::aborted(const Abort& message) {
   if (reports_ && fault.rank != rank_) {
     reports_->ended(fault.rank, has_left(message.code, fault.cause));
   }
-  const auto thrown = std::make_exception_ptr(error);
-  table_.close(thrown);
-  session_.network().abort();
-  end(End::failed, thrown);
-  executor_->stop();
+  // The host of a silent rank may be cut off. Then others on it cannot be told, and need not be.
+  const bool is_silent =
+      message.code == Errc::peer_lost && !has_left(message.code, message.fault.cause);
+  const Clock::duration patience =
+      is_silent ? Clock::duration::zero() : session_.config().peer_timeout / 4;
+  when_delivered(patience, [this, thrown = std::make_exception_ptr(error)] {
+    // The channel closes before this rank aborts its backends, so that rank 0 sees the end of this
+    // rank before it hears from ranks that lose their connections to it.
+    if (rank_ != 0 && channel_) channel_->close();
+    table_.close(thrown);
+    session_.network().abort();
+    end(End::failed, thrown);
+    executor_->stop();
+  });
 }
 
 void Coordinator::shutdown_acknowledged() {
-  end(End::shut_down);
-  executor_->drain();
+  // A rank that does not hear of it within the timeout of a host has given this rank up.
+  const Config& config = session_.config();
+  when_delivered(std::max(config.host_timeout, config.peer_timeout), [this] {
+    end(End::shut_down);
+    executor_->drain();
+  });
+}
+
+/// Calls `then`, after which this process may end, when the ranks below have got what was sent to
+/// them, or later than `patience`. If the process ended before and a link was silent just then, the
+/// message would be lost, and those ranks would blame this one.
+void Coordinator::when_delivered(Clock::duration patience, std::function<void()> then) {
+  if (!channel_ || channel_->delivered()) return then();
+  const auto look = [this, then = std::move(then), deadline = Clock::now() + patience] {
+    if (!channel_->delivered() && Clock::now() < deadline) return;
+    delivery_->stop();
+    then();
+  };
+  delivery_.emplace(session_.loop(), kDeliveryInterval, look);
+  delivery_->start();
 }
 
 void Coordinator::slowest(const Slowest& slowest, bool news) {

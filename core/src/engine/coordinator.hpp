@@ -6,6 +6,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -109,7 +110,7 @@ class Coordinator : private ControlChannel::Listener,
   void on_tick();
   void end(End how, std::exception_ptr error = nullptr);
   [[nodiscard]] std::exception_ptr end_error() const;
-  void await_delivery(Deadline deadline);
+  void when_delivered(Clock::duration patience, std::function<void()> then);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
   [[nodiscard]] Fault describe(const Verdict& verdict) const;
 
@@ -141,6 +142,7 @@ class Coordinator : private ControlChannel::Listener,
   bool shut_down_ = false;
 
   HeartbeatTimer timer_;
+  std::optional<HeartbeatTimer> delivery_;           // of `when_delivered`
   std::unique_ptr<observe::MetricsServer> metrics_;  // HVD_METRICS_PORT; else null
   std::unique_ptr<observe::ReportServer> reports_;   // HVD_STATUS_FD; loop thread; else null
   std::shared_ptr<Executor> executor_;               // the user's works keep it alive
