@@ -287,6 +287,7 @@ void Coordinator::shutdown() {
   lock.unlock();
   executor_->join();  // until then the last collectives may fail
   lock.lock();
+  ended_.wait_until(lock, deadline, [this] { return end_ == End::failed || others_know_; });
   if (const std::exception_ptr error = end_error()) std::rethrow_exception(error);
 }
 
@@ -482,7 +483,7 @@ void Coordinator::stalled(const Stall& stall) {
 void Coordinator::failed(const Verdict& verdict) {
   const Abort message{verdict.code, describe(verdict)};
   send(protocol_.followers(), message);
-  aborted(message);
+  give_up(message, true);
 }
 
 Fault Coordinator::describe(const Verdict& verdict) const {
@@ -502,7 +503,9 @@ Fault Coordinator::describe(const Verdict& verdict) const {
   return fault;
 }
 
-void Coordinator::aborted(const Abort& message) {
+void Coordinator::aborted(const Abort& message) { give_up(message, false); }
+
+void Coordinator::give_up(const Abort& message, bool is_own_verdict) {
   Fault fault = message.fault;
   if (message.code == Errc::resource) {
     // Rank 0 names one rank. Another that lacks a resource too must not go on in an elastic job.
@@ -521,38 +524,39 @@ void Coordinator::aborted(const Abort& message) {
   if (reports_ && fault.rank != rank_) {
     reports_->ended(fault.rank, has_left(message.code, fault.cause));
   }
-  // The host of a silent rank may be cut off. Then others on it cannot be told, and need not be.
-  const bool is_silent =
-      message.code == Errc::peer_lost && !has_left(message.code, message.fault.cause);
-  const Clock::duration patience =
-      is_silent ? Clock::duration::zero() : session_.config().peer_timeout / 4;
-  when_delivered(patience, [this, thrown = std::make_exception_ptr(error)] {
+  const auto leave = [this, is_own_verdict, thrown = std::make_exception_ptr(error)] {
     // The channel closes before this rank aborts its backends, so that rank 0 sees the end of this
     // rank before it hears from ranks that lose their connections to it.
-    if (rank_ != 0 && channel_) channel_->close();
+    if (is_own_verdict && rank_ != 0 && channel_) channel_->close();
     table_.close(thrown);
     session_.network().abort();
     end(End::failed, thrown);
     executor_->stop();
-  });
+  };
+  when_delivered(session_.config().peer_timeout / 4, leave);
 }
 
 void Coordinator::shutdown_acknowledged() {
-  // A rank that does not hear of it within the timeout of a host has given this rank up.
+  end(End::shut_down);
+  executor_->drain();
   const Config& config = session_.config();
   when_delivered(std::max(config.host_timeout, config.peer_timeout), [this] {
-    end(End::shut_down);
-    executor_->drain();
+    const std::lock_guard lock(end_mutex_);
+    others_know_ = true;
+    ended_.notify_all();
   });
 }
 
 /// Calls `then`, after which this process may end, when the ranks below have got what was sent to
-/// them, or later than `patience`. If the process ended before and a link was silent just then, the
-/// message would be lost, and those ranks would blame this one.
+/// them, or after `patience`. If the process ended before and a link was silent just then, the
+/// message would be lost, and those ranks would blame this one. A rank whose host is silent for
+/// longer than its timeout has given this one up, and is not waited for.
 void Coordinator::when_delivered(Clock::duration patience, std::function<void()> then) {
-  if (!channel_ || channel_->delivered()) return then();
-  const auto look = [this, then = std::move(then), deadline = Clock::now() + patience] {
-    if (!channel_->delivered() && Clock::now() < deadline) return;
+  const Config& config = session_.config();
+  const Clock::duration silence = std::max(config.host_timeout, config.peer_timeout);
+  if (!channel_ || channel_->delivered(silence)) return then();
+  const auto look = [this, silence, then = std::move(then), deadline = Clock::now() + patience] {
+    if (!channel_->delivered(silence) && Clock::now() < deadline) return;
     delivery_->stop();
     then();
   };

@@ -110,6 +110,7 @@ class Coordinator : private ControlChannel::Listener,
   void on_tick();
   void end(End how, std::exception_ptr error = nullptr);
   [[nodiscard]] std::exception_ptr end_error() const;
+  void give_up(const Abort& message, bool is_own_verdict);
   void when_delivered(Clock::duration patience, std::function<void()> then);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
   [[nodiscard]] Fault describe(const Verdict& verdict) const;
@@ -133,6 +134,7 @@ class Coordinator : private ControlChannel::Listener,
   std::condition_variable ended_;
   End end_ = End::none;
   std::exception_ptr error_;  // set with End::failed
+  bool others_know_ = false;  // after End::shut_down: the ranks below have been told, or given up
   // The first error of a backend. It counts when all ranks have shut down while collectives still
   // run, because rank 0 no longer decides which rank is to blame.
   std::exception_ptr backend_error_;

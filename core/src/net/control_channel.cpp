@@ -67,9 +67,10 @@ class TreeChannel final : public ControlChannel,
     return stream == streams_.end() ? Clock::now() : stream->second->host_answered();
   }
 
-  [[nodiscard]] bool delivered() const override {
-    return std::all_of(streams_.begin(), streams_.end(), [this](const auto& each) {
-      return each.first == parent_ || each.second->delivered();
+  [[nodiscard]] bool delivered(Clock::duration silence) const override {
+    return std::all_of(streams_.begin(), streams_.end(), [&](const auto& each) {
+      return each.first == parent_ || each.second->delivered() ||
+             Clock::now() - each.second->host_answered() > silence;
     });
   }
 

@@ -205,8 +205,8 @@ void tune_stream(int fd) noexcept {
     [[maybe_unused]] const int ignored = ::setsockopt(fd, level, option, &value, sizeof(value));
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // After a link has been silent, a stream with little to send goes on at most 0.2 s later, and not
-  // after a time as long as the silence, if that was short.
+  // A stream with little to send repeats it every 0.2 s at first, and only then waits longer each
+  // time. So it goes on soon after a short silence of the link.
   set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
   // Keepalive stays off, because heartbeats decide how long a host may be silent.
 }

@@ -31,8 +31,9 @@ void FaultDetector::host_answered(int peer, Clock::time_point at) {
   const auto found = peers_.find(peer);
   if (found == peers_.end() || at <= found->second.answered) return;
   Peer& of = found->second;
-  // TCP waits twice as long before each retransmission. After an outage the first acknowledgement
-  // may therefore come before the peer's own bytes, by as much as the outage lasted.
+  // After its first retransmissions TCP waits twice as long before each one. The first
+  // acknowledgement after an outage may come before the peer's own bytes, by as much as that
+  // lasted.
   if (const auto outage = at - of.answered; outage > longest_gap()) of.overdue = at + outage;
   of.answered = at;
 }

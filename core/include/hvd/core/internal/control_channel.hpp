@@ -50,8 +50,9 @@ class ControlChannel {
   [[nodiscard]] virtual Clock::time_point host_answered(int peer) const = 0;
   /// Tells whether all that was sent to the neighbours below this rank has arrived at their hosts,
   /// or their streams have ended. Before that, what was sent may be lost if this process ends,
-  /// because the system answers a neighbour's next message with a reset.
-  [[nodiscard]] virtual bool delivered() const = 0;
+  /// because the system answers a neighbour's next message with a reset. Neighbours whose hosts
+  /// have been silent for longer than `silence` do not count.
+  [[nodiscard]] virtual bool delivered(Clock::duration silence) const = 0;
   /// Sends what is queued as far as the sockets take it without blocking, then closes; the
   /// listener is not called again.
   virtual void close() noexcept = 0;
