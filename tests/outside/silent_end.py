@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A host sends nothing for a second while its rank tells the others that all have shut down, or that a rank has aborted
-the job. In some jobs this is rank 0, in another one a relay. Every rank must get the message. Later the host of node 0
-sends nothing while the ranks end. Every node must be told that the job has succeeded."""
+the job. In some jobs this is rank 0, in others a relay, or the rank that aborts. Every rank must get the message. Later
+the host of node 0 sends nothing while the ranks end. Every node must be told that the job has succeeded."""
 
 import os
 import sys
@@ -39,9 +39,10 @@ class GatedJob(Job):
             os.write(self.gates[rank], b"\0")
         return self.say("leaves", ranks)
 
-    def abort(self, rank):
-        os.write(self.gates[rank], b"\1")
-        return self.say("aborts", [rank])
+    def abort(self, order):
+        """Makes the last rank abort the job (1), or abort it and end (2)."""
+        os.write(self.gates[self.plan.size - 1], bytes([order]))
+        return self.say("aborts", [self.plan.size - 1])
 
     def release(self):
         """Lets all ranks end."""
@@ -54,31 +55,33 @@ class GatedJob(Job):
 def inside(programs, work):
     programs = SimpleNamespace(hvdrun=os.path.join(programs, "hvdrun"),
                                rank=os.path.join(programs, "outside_gated_rank"))
-    machines = hosts.make(work, 10)
+    machines = hosts.make(work, 12)
     few = lambda name, those: GatedJob([1, 1], {}, those, os.path.join(work, name), programs)
     # Rank 1 is a relay between rank 0 and rank 2.
     tree = lambda name, those: GatedJob([1, 1, 2], {"HVD_CONTROL_FANOUT": "2"}, those, os.path.join(work, name),
                                         programs)
     leaving = [few("few", machines[:2]), tree("tree", machines[2:5])]
-    failing = [few("failing_few", machines[5:7]), tree("failing_tree", machines[7:])]
-    silent = [machines[0], machines[3], machines[5], machines[8]]
-    passed = all([job.say("ready", range(job.plan.size)) for job in leaving + failing])
+    failing = [few("failing_few", machines[5:7]), tree("failing_tree", machines[7:10])]
+    ending = few("ending", machines[10:])
+    silent = [machines[0], machines[3], machines[5], machines[8], machines[11]]
+    passed = all([job.say("ready", range(job.plan.size)) for job in leaving + failing + [ending]])
     # The requests of the others shall come to rank 0 before its answer is lost. One that is still under way after this
     # time makes the test weaker, but cannot make it fail.
     passed = all([job.leave(range(1, job.plan.size)) for job in leaving]) and passed
-    passed = all([job.leave(range(job.plan.size - 1)) for job in failing]) and passed
+    passed = all([job.leave(range(job.plan.size - 1)) for job in failing + [ending]]) and passed
     time.sleep(0.3)
     for machine in silent:
         machine.cut("mute")
     passed = all([job.leave([0]) for job in leaving]) and passed
-    passed = all([job.abort(job.plan.size - 1) for job in failing]) and passed
+    passed = all([job.abort(1) for job in failing]) and ending.abort(2) and passed
     time.sleep(SILENCE)  # that is the fault
     for machine in silent:
         machine.heal()
     passed = all([job.say("has left", range(job.plan.size)) for job in leaving]) and passed
-    for job in failing:
-        job.wait(lambda: all(len(lines) == 3 for lines in job.said.values()), PATIENCE)
-        if any(lines[-1:] != ["has lost %d" % (job.plan.size - 1)] for lines in job.said.values()):
+    for job in failing + [ending]:
+        heard = range(job.plan.size - 1 if job is ending else job.plan.size)
+        job.wait(lambda: all(len(job.said[rank]) == 3 for rank in heard), PATIENCE)
+        if any(job.said[rank][-1:] != ["has lost %d: aborted" % (job.plan.size - 1)] for rank in heard):
             passed = False
             print("after the abort of rank %d: %s" % (job.plan.size - 1, job.said))
         job.release()

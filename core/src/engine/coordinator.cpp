@@ -190,6 +190,12 @@ Coordinator::~Coordinator() { disconnect(); }
 void Coordinator::disconnect() noexcept {
   const std::lock_guard once(shutdown_mutex_);
   shut_down_ = true;
+  {
+    // Rank 0's verdict tells that it has got the reason, which a silent link could still lose.
+    std::unique_lock lock(end_mutex_);
+    const auto over = [this] { return !has_aborted_ || end_ != End::none; };
+    ended_.wait_for(lock, session_.config().peer_timeout / 4, over);
+  }
   session_.loop().run_sync([this] {
     // The reports end first, so that the launcher does not take the following steps for the end of
     // the job on this rank.
@@ -267,6 +273,10 @@ void Coordinator::want_thaw() {
 }
 
 void Coordinator::abort(const std::string& reason) noexcept {
+  {
+    const std::lock_guard lock(end_mutex_);
+    has_aborted_ = true;
+  }
   session_.loop().post([this, reason] { protocol_.abort(reason, Clock::now()); });
 }
 
