@@ -14,10 +14,12 @@
 namespace {
 
 constexpr int kLost = 3;
+// What a rank is to do at its gate.
+constexpr char kShutDown = 0;
 constexpr char kAbort = 1;
 constexpr char kAbortAndEnd = 2;
 
-/// Returns once the test has opened the gate for one more rank: what it is to do there.
+/// Waits until the test lets this rank through the gate, and returns what the rank is to do.
 char wait_at(const std::string& gate) {
   const hvd::UniqueFd fifo(::open(gate.c_str(), O_RDONLY | O_CLOEXEC));
   char order = 0;
@@ -40,8 +42,8 @@ int main(int argc, char** argv) {
     const std::string gates = argv[1];
     say("ready");
     const char order = wait_at(gates + "." + std::to_string(rank));
-    say(order == 0 ? "leaves" : "aborts");
-    if (order != 0) hvd::context().abort("the test asks for it");
+    say(order == kShutDown ? "leaves" : "aborts");
+    if (order != kShutDown) hvd::context().abort("the test asks for it");
     if (order == kAbortAndEnd) return 0;
     try {
       hvd::shutdown();

@@ -95,7 +95,7 @@ def make(seed):
         plan.faults.pop()  # one rank must be left to notice that another has stopped
     cuts = [fault.victim for fault in plan.faults if fault.kind in ("cut", "outage")]
     if len(set(cuts)) < len(cuts) and any(fault.kind == "cut" for fault in plan.faults):
-        plan.faults.pop()  # a host that is cut off stays so: an outage would give its network back
+        plan.faults.pop()  # a cut lasts: an outage would end it, and there is nothing more to cut
     if any(fault.kind.endswith("_tmp") for fault in plan.faults):
         plan.environment["HVD_TIMELINE"] = "timeline.json"  # in the node's TMPDIR
         # These files are in node 0's temporary folder. If that were full, hvdrun would end the job.

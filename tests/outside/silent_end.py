@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A host sends nothing for a second while its rank tells the others that all have shut down, or that a rank has aborted
-the job. In some jobs this is rank 0, in others a relay, or the rank that aborts. Every rank must get the message. Later
-the host of node 0 sends nothing while the ranks end. Every node must be told that the job has succeeded."""
+the job. The silent host is that of rank 0, of a relay, or of a rank that aborts and ends. Every rank that has not ended
+must get the message. In the jobs that shut down, the host of node 0 later sends nothing while the ranks end, and every
+node must be told that the job has succeeded."""
 
 import os
 import sys

@@ -191,7 +191,8 @@ void Coordinator::disconnect() noexcept {
   const std::lock_guard once(shutdown_mutex_);
   shut_down_ = true;
   {
-    // Rank 0's verdict tells that it has got the reason, which a silent link could still lose.
+    // After `abort` rank 0's verdict proves that rank 0 has got the reason. If this process ended
+    // before, a silent link could lose it.
     std::unique_lock lock(end_mutex_);
     const auto over = [this] { return !has_aborted_ || end_ != End::none; };
     ended_.wait_for(lock, session_.config().peer_timeout / 4, over);
@@ -557,10 +558,10 @@ void Coordinator::shutdown_acknowledged() {
   });
 }
 
-/// Calls `then`, after which this process may end, when the ranks below have got what was sent to
-/// them, or after `patience`. If the process ended before and a link was silent just then, the
-/// message would be lost, and those ranks would blame this one. A rank whose host is silent for
-/// longer than its timeout has given this one up, and is not waited for.
+/// Calls `then` once the ranks below have got what was sent to them, or after `patience`. This
+/// process may end only after that: if a link were silent when it ended, the message could be lost,
+/// and those ranks would blame this rank. A rank whose host has been silent for longer than the
+/// host timeout is not waited for, because it has given this rank up.
 void Coordinator::when_delivered(Clock::duration patience, std::function<void()> then) {
   const Config& config = session_.config();
   const Clock::duration silence = std::max(config.host_timeout, config.peer_timeout);

@@ -135,7 +135,7 @@ class Coordinator : private ControlChannel::Listener,
   End end_ = End::none;
   std::exception_ptr error_;  // set with End::failed
   bool has_aborted_ = false;  // this rank has called `abort`
-  bool others_know_ = false;  // after End::shut_down: the ranks below have been told, or given up
+  bool others_know_ = false;  // after End::shut_down: the ranks below are no longer waited for
   // The first error of a backend. It counts when all ranks have shut down while collectives still
   // run, because rank 0 no longer decides which rank is to blame.
   std::exception_ptr backend_error_;

@@ -205,8 +205,9 @@ void tune_stream(int fd) noexcept {
     [[maybe_unused]] const int ignored = ::setsockopt(fd, level, option, &value, sizeof(value));
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A stream with little to send repeats it every 0.2 s at first, and only then waits longer each
-  // time. So it goes on soon after a short silence of the link.
+  // While few packets are unacknowledged, the system sends them again at a constant interval the
+  // first few times (0.2 s on a fast network), and doubles the interval only after that. So the
+  // stream recovers soon after a short silence of the link.
   set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
   // Keepalive stays off, because heartbeats decide how long a host may be silent.
 }

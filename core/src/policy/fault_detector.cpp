@@ -31,9 +31,9 @@ void FaultDetector::host_answered(int peer, Clock::time_point at) {
   const auto found = peers_.find(peer);
   if (found == peers_.end() || at <= found->second.answered) return;
   Peer& of = found->second;
-  // After its first retransmissions TCP waits twice as long before each one. The first
-  // acknowledgement after an outage may come before the peer's own bytes, by as much as that
-  // lasted.
+  // After the first few retransmissions TCP doubles its wait before each further one. After an
+  // outage the first acknowledgement may therefore come earlier than the peer's own bytes, by up to
+  // the length of the outage.
   if (const auto outage = at - of.answered; outage > longest_gap()) of.overdue = at + outage;
   of.answered = at;
 }
