@@ -2,9 +2,11 @@
 """A host sends nothing for a second while its rank tells the others that all have shut down, or that a rank has aborted
 the job. The silent host is that of rank 0, of a relay, or of a rank that aborts and ends. Every rank that has not ended
 must get the message. In the jobs that shut down, the host of node 0 later sends nothing while the ranks end, and every
-node must be told that the job has succeeded."""
+node must be told that the job has succeeded. In the last job a node is missing, and the host of node 0 sends nothing
+while node 0 refuses the others, which must be told why."""
 
 import os
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -16,6 +18,8 @@ from job import Job
 PATIENCE = 120
 SILENCE = 1.0  # seconds
 SILENCE_OF_NODE_0 = 3.0
+START_TIMEOUT = 3  # seconds; the nodes connect in a fraction of it
+NODES = 6
 
 
 class GatedJob(Job):
@@ -51,6 +55,29 @@ class GatedJob(Job):
 
     def say(self, text, ranks):
         return self.wait(lambda: all(text in self.said[rank] for rank in ranks), PATIENCE)
+
+
+def refused(programs, work, machines):
+    """Returns whether every node that has come is told that another is missing."""
+    reason = "hvdrun: %d of %d nodes came within %.1f s" % (len(machines), NODES, START_TIMEOUT)
+    secret = os.path.join(work, "secret")
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        file.write(os.urandom(32))
+    runs = []
+    for node, machine in enumerate(machines):
+        command = ["env", "HVD_SECRET_FILE=" + secret, programs.hvdrun, "--verbose", "--host-timeout", "60",
+                   "--start-timeout", str(START_TIMEOUT if node == 0 else 60), "--nnodes", str(NODES), "--node-rank",
+                   str(node), "--nproc-per-node", "1", "--master-addr", machines[0].address, "true"]
+        runs.append(subprocess.Popen(machine.inside(*command), stderr=subprocess.PIPE, text=True))
+    for _ in machines[1:]:
+        runs[0].stderr.readline()  # a node has joined
+    machines[0].cut("silent")
+    time.sleep(SILENCE_OF_NODE_0)
+    machines[0].heal()
+    said = [run.communicate(timeout=PATIENCE)[1] for run in runs]
+    for text in said:
+        print(text, end="")
+    return all(reason in text for text in said)
 
 
 def inside(programs, work):
@@ -104,6 +131,7 @@ def inside(programs, work):
             print("hvdruns exit with %s" % ended)
         for lines in job.outputs:
             print("\n".join(lines[1]))
+    passed = refused(programs, work, machines[:NODES - 1]) and passed
     return 0 if passed else 1
 
 

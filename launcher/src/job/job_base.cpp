@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 /// The time that hvdrun waits after a failure for a reader that does not read its output.
 constexpr milliseconds kDrain{400};
+/// The time for the system to take the last frames.
+constexpr milliseconds kLastFrames{100};
 
 }  // namespace
 
@@ -215,7 +217,9 @@ void JobBase::finish() {
   if (failed()) {
     for (Host& host : hosts_) host.over = true;
     check_over();
-    return io_.stop();
+    // The last frame for a node may wait behind another frame.
+    last_timer_.expires_after(kLastFrames);
+    return last_timer_.async_wait([this](error_code) { io_.stop(); });
   }
   // An elastic job has succeeded. Only agents that have ended their workers are waited for.
   for (std::size_t i = 0; i < hosts_.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "base/exit_codes.hpp"
 #include "node/node_admission.hpp"
 #include "node/node_rendezvous.hpp"
+#include "transport/agent_stream.hpp"
 #include "transport/heartbeat.hpp"
 
 namespace hvd::launcher {
@@ -31,17 +32,6 @@ void send_finished(int stream, int code, const std::string& why) {
   ::shutdown(stream, SHUT_WR);
 }
 
-/// Reads until the other side has closed. A socket that is closed while it holds unread bytes may
-/// discard what was sent over it.
-void drain(int stream, Deadline deadline) {
-  std::array<std::byte, 4'096> rest{};
-  for (;;) {
-    pollfd ready{.fd = stream, .events = POLLIN, .revents = 0};
-    if (Clock::now() >= deadline || !poll_until({&ready, 1}, deadline)) return;
-    if (::recv(stream, rest.data(), rest.size(), MSG_DONTWAIT) <= 0) return;
-  }
-}
-
 bool has_ended(int stream) {
   pollfd ended{.fd = stream, .events = POLLRDHUP, .revents = 0};
   return ::poll(&ended, 1, 0) > 0;
@@ -56,7 +46,9 @@ std::string printable(std::string text) {
 
 }  // namespace
 
-NodeAcceptor::NodeAcceptor(const NodeConfig& config, const NodeTrust& trust) : config_(config) {
+NodeAcceptor::NodeAcceptor(const NodeConfig& config, const NodeTrust& trust,
+                           milliseconds host_timeout)
+    : config_(config), silence_limit_(LinkHeartbeat::limit(host_timeout)) {
   try {
     point_.emplace(loop_, rendezvous_address(config),
                    Identity{.job_id = config.job, .epoch = 0, .rank = -1, .secret = trust.secret},
@@ -114,12 +106,12 @@ void NodeAcceptor::turn_away(int code, const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (full_) return;
   }
-  Deadline deadline = Clock::now() + kFarewell;
-  std::vector<UniqueFd> told;
+  const Deadline deadline = Clock::now() + kFarewell;
+  std::vector<JoinedNode> told;
   for (JoinedNode& node : joined_) {
     if (has_ended(node.stream.get())) continue;  // another may come in its place
     send_finished(node.stream.get(), code, why);
-    told.push_back(std::move(node.stream));
+    told.push_back(std::move(node));
   }
   joined_.clear();
   while (std::ssize(told) < config_.nodes - 1) {
@@ -127,10 +119,16 @@ void NodeAcceptor::turn_away(int code, const std::string& why) {
     if (!stream) break;
     if (has_ended(stream->get())) continue;  // the node may come again
     send_finished(stream->get(), code, why);
-    told.push_back(std::move(*stream));
+    told.push_back({std::move(*stream), {}});
   }
-  deadline = Clock::now() + kFarewell;
-  for (const UniqueFd& stream : told) drain(stream.get(), deadline);
+  drain_all(told);
+}
+
+void NodeAcceptor::drain_all(std::span<const JoinedNode> nodes) const {
+  const Deadline now = Clock::now();
+  for (const JoinedNode& node : nodes) {
+    drain(node.stream.get(), now + kFarewell, now + silence_limit_);
+  }
 }
 
 std::optional<std::vector<NodeAcceptor::JoinedNode>> NodeAcceptor::gather(milliseconds patience,
@@ -186,8 +184,7 @@ std::vector<Join> NodeAcceptor::joins() const {
 
 void NodeAcceptor::fail(int code, const std::string& why) {
   for (const JoinedNode& node : joined_) send_finished(node.stream.get(), code, why);
-  const Deadline deadline = Clock::now() + kFarewell;
-  for (const JoinedNode& node : joined_) drain(node.stream.get(), deadline);
+  drain_all(joined_);
   throw LaunchError(code, why);
 }
 

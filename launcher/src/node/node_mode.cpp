@@ -70,10 +70,11 @@ int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
 }
 
 /// Returns null when this node cannot listen but may follow another node that listens.
-std::unique_ptr<NodeAcceptor> open_acceptor(const NodeConfig& config, const NodeTrust& trust) {
+std::unique_ptr<NodeAcceptor> open_acceptor(const NodeConfig& config, const NodeTrust& trust,
+                                            std::chrono::milliseconds host_timeout) {
   const BlockSignals blocked;  // the acceptor's thread must not receive signals
   try {
-    return std::make_unique<NodeAcceptor>(config, trust);
+    return std::make_unique<NodeAcceptor>(config, trust, host_timeout);
   } catch (const LaunchError&) {
     if (config.hosting == Hosting::if_free) return nullptr;
     throw;
@@ -110,7 +111,7 @@ int run_node(Options options) {
                config.endpoint());
   }
   if (config.hosting != Hosting::no) {
-    if (const auto acceptor = open_acceptor(config, trust)) {
+    if (const auto acceptor = open_acceptor(config, trust, options.host_timeout)) {
       config.node_rank = 0;
       return lead(std::move(options), config, trust, acceptor.get());
     }

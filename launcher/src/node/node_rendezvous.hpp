@@ -1,11 +1,13 @@
 // Lets the hvdruns of several nodes find and trust each other.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +49,9 @@ struct NodeTrust {
 class NodeAcceptor {
  public:
   /// Listens. Throws LaunchError (71) when the address is taken or does not belong to this machine.
-  NodeAcceptor(const NodeConfig& config, const NodeTrust& trust);
+  /// A node may be silent for about `host_timeout` and still receive the reason why it is refused.
+  NodeAcceptor(const NodeConfig& config, const NodeTrust& trust,
+               std::chrono::milliseconds host_timeout);
 
   struct JoinedNode {
     UniqueFd stream;
@@ -76,8 +80,10 @@ class NodeAcceptor {
   void admit(JoinedNode node);
   [[nodiscard]] std::vector<Join> joins() const;
   [[noreturn]] void fail(int code, const std::string& why);
+  void drain_all(std::span<const JoinedNode> nodes) const;
 
   const NodeConfig config_;
+  const std::chrono::milliseconds silence_limit_;
   std::vector<JoinedNode> joined_;  ///< in order of arrival
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -32,6 +32,21 @@ constexpr std::chrono::milliseconds kLook{50};
 
 }  // namespace
 
+void drain(int socket, Deadline deadline, Deadline delivery_deadline) {
+  using std::chrono::milliseconds;
+  Bytes dropped(1 << 16);
+  for (;;) {
+    pollfd readable{.fd = socket, .events = POLLIN, .revents = 0};
+    const Deadline end = is_delivered(socket) ? deadline : std::max(deadline, delivery_deadline);
+    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+    if (left.count() <= 0) return;
+    const int ready = ::poll(&readable, 1, static_cast<int>(std::min(left, kLook).count()));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    if (ready < 0) return;
+    if (::recv(socket, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) return;
+  }
+}
+
 AgentStream::AgentStream(asio::io_context& io, UniqueFd input, UniqueFd output)
     : input_(io, input.get()), output_(io, output.get()) {
   (void)input.release();
@@ -148,19 +163,7 @@ void AgentStream::finish() {
 }
 
 void AgentStream::drain(Deadline deadline, Deadline delivery_deadline) {
-  using std::chrono::milliseconds;
-  Bytes dropped(1 << 16);
-  while (input_.is_open()) {
-    pollfd readable{.fd = input_.native_handle(), .events = POLLIN, .revents = 0};
-    const Deadline end =
-        is_delivered(readable.fd) ? deadline : std::max(deadline, delivery_deadline);
-    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-    if (left.count() <= 0) break;
-    const int ready = ::poll(&readable, 1, static_cast<int>(std::min(left, kLook).count()));
-    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-    if (ready < 0) break;
-    if (::recv(readable.fd, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
-  }
+  if (input_.is_open()) launcher::drain(input_.native_handle(), deadline, delivery_deadline);
   close();
 }
 

@@ -18,6 +18,12 @@
 
 namespace hvd::launcher {
 
+/// Drops what arrives over a socket, whose output has been shut down, until the other side has
+/// closed too, at most until `deadline`, or until `delivery_deadline` while the network has not
+/// delivered what was sent. A connection that is closed while bytes still arrive is reset, and then
+/// the last bytes may be lost.
+void drain(int socket, Deadline deadline, Deadline delivery_deadline);
+
 /// Only the thread that runs `io` uses it. It may be destroyed only when `io` runs no more
 /// handlers.
 class AgentStream {
@@ -44,11 +50,9 @@ class AgentStream {
   /// Closes the stream, which the other side notices. No callback follows.
   void close();
   /// Does what `close` does, but what the system has taken arrives even if the other side, which is
-  /// a socket, still sends: a connection that is closed before everything was read is reset, and
-  /// then the last frames may be lost. `drain` has to follow.
+  /// a socket, still sends. `drain` has to follow.
   void finish();
-  /// Drops what arrives until the other side has closed too, at most until `deadline`, or until
-  /// `delivery_deadline` while the network has not delivered what was sent. Then it closes.
+  /// Does what the function `drain` does, then closes.
   void drain(Deadline deadline, Deadline delivery_deadline = {});
 
  private:
