@@ -114,7 +114,7 @@ class FrameNode {
 TEST(NodeFramesTest, ANodeRankThatTheJobDoesNotHaveIsRefusedOnEveryNode) {
   for (const int rank : {3, kMostNodes - 1}) {
     const NodeConfig config = config_at(fresh_port(), 3);
-    NodeAcceptor acceptor(config, NodeTrust{});
+    NodeAcceptor acceptor(config, NodeTrust{}, kPatience);
     FrameNode honest(config);
     honest.join(1);
     FrameNode forged(config);
@@ -150,7 +150,7 @@ TEST(NodeFramesTest, ANodeThatJoinsAndThenSaysNothingIsGivenUp) {
 
 TEST(NodeFramesTest, ANodeThatComesForARestartIsTurnedAwayWhenThereIsNone) {
   const NodeConfig config = config_at(fresh_port(), 2);
-  NodeAcceptor acceptor(config, NodeTrust{});
+  NodeAcceptor acceptor(config, NodeTrust{}, kPatience);
   FrameNode first(config);
   first.join(1);
   static_cast<void>(acceptor.gather(kPatience, {}));
@@ -304,7 +304,7 @@ TEST(NodeFramesTest, ASignalFollowsAHeartbeat) {
 
 TEST(NodeFramesTest, AStreamThatItsNodeHasGivenUpIsNotCounted) {
   const NodeConfig config = config_at(fresh_port(), 2);
-  NodeAcceptor acceptor(config, NodeTrust{});
+  NodeAcceptor acceptor(config, NodeTrust{}, kPatience);
   std::optional<FrameNode> lost(std::in_place, config);
   lost->join(1);
   FrameNode node(config);  // node 0 has both streams when this one is connected
