@@ -109,18 +109,20 @@ def strike(job, fault, machines):
         host.cut(fault.how)
 
 
-def release(job, fault):
-    """Continues a stopped rank that nobody needs any more, for which hvdrun would wait for ever."""
-    others = [lines for rank, lines in job.said.items() if rank != fault.victim]
+def release(job, stopped):
+    """Continues the stopped ranks if nobody needs them any more: hvdrun would wait for them for ever."""
+    victims = {fault.victim for fault in stopped}
+    others = [lines for rank, lines in job.said.items() if rank not in victims]
     needless = lambda: all("done" in lines for lines in others)
     failed = lambda: any(line.startswith("error") for lines in others for line in lines)
     job.wait(lambda: needless() or failed(), PATIENCE)
     if needless() and not job.over():
-        fault.was_late = True
-        try:
-            os.kill(fault.pid, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
+        for fault in stopped:
+            fault.was_late = True
+            try:
+                os.kill(fault.pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
 
 
 def processes_left(own):
@@ -163,9 +165,9 @@ def cycle(seed, machines, folder, programs):
             fault.struck = False
         # It had no effect if the rank had nothing more to do for the others.
         fault.was_late = fault.kind in plans.OF_RANKS and "done" in job.said[fault.victim]
-    for fault in plan.faults:
-        if fault.kind == "stop" and fault.struck:
-            release(job, fault)
+    stopped = [fault for fault in plan.faults if fault.kind == "stop" and fault.struck]
+    if stopped:
+        release(job, stopped)
     ended = job.end(PATIENCE)
     job.seconds = time.monotonic() - began
     job.close()
