@@ -250,10 +250,27 @@ TEST(ExactOptimizer, ParametersCanBeFrozenBetweenSteps) {
     Exact exact;
     for (int step = 0; step < 4; ++step) {
       exact.net->parameters()[0].requires_grad_(is_trained(step));
-      exact.net->zero_grad();
       exact.step(step);
     }
     EXPECT_LT(largest_difference(values_of(exact.net), values_of(alone)), 1e-5);
+  });
+}
+
+TEST(ExactOptimizer, APassThatHasFailedIsNotStepped) {
+  on_three_ranks([] {
+    Exact exact;
+    const auto before = values_of(exact.net);
+    const auto pass = [&](bool fails) {
+      exact.sampler.reset();
+      exact.optimizer.backward(*exact.sampler.next(0), [&](const BatchShard& shard) {
+        if (fails) throw std::runtime_error("no loss");
+        return exact.loss(shard, 0);
+      });
+    };
+    pass(false);  // its step is skipped
+    EXPECT_THROW(pass(true), std::runtime_error);
+    EXPECT_EQ(code_of([&] { exact.optimizer.step(); }), Errc::invalid_argument);
+    EXPECT_EQ(largest_difference(values_of(exact.net), before), 0);
   });
 }
 

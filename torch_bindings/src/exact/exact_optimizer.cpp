@@ -262,9 +262,12 @@ void ExactOptimizer::prepare(const std::vector<std::size_t>& batch,
 double ExactOptimizer::backward(const std::vector<std::size_t>& batch, const LossOfShard& loss_of) {
   const torch::NoGradGuard no_grad;
   Context& context = hvd::context();
+  has_gradients_ = false;
   std::vector<torch::Tensor> trained;
   for (const auto& group : param_groups()) {
     for (const torch::Tensor& parameter : group.params()) {
+      // The base would step a frozen parameter that has a gradient of an earlier step.
+      parameter.mutable_grad().reset();
       if (parameter.requires_grad()) trained.push_back(parameter);
     }
   }
