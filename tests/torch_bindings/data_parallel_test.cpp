@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <torch/script.h>
 
+#include "own_compressor.hpp"
 #include "training.hpp"
 
 namespace hvd::data_parallel_test {
@@ -192,6 +193,86 @@ TEST_P(DataParallel, AModuleMayMoveToAnotherDtype) {
       EXPECT_EQ(layer->weight.grad().scalar_type(), dtype);
       EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), (size + 1) / 2.0, 1e-6);
     }
+  });
+}
+
+// LibTorch destroys some hooks of a parameter when the program adds its first one.
+TEST_P(DataParallel, AModuleWithHooksOfTheProgramMayMoveToAnotherDtype) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Linear layer(3, 1);
+    DistributedDataParallel parallel(layer, {.context = &context});
+    for (torch::Tensor& parameter : layer->parameters()) {
+      parameter.register_hook([](const torch::Tensor& gradient) { return 2 * gradient; });
+    }
+    for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
+      layer->to(dtype);
+      layer->zero_grad();
+      (layer->weight.sum() * (context.rank() + 1)).backward();
+      EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), size + 1, 1e-6);
+    }
+  });
+}
+
+TEST_P(DataParallel, ACompressedModuleMayMoveToAnotherDtype) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    for (const auto& compressor : {top_k(0.5, 0), power_sgd(1)}) {
+      torch::nn::Linear layer(8, 8);
+      DistributedDataParallel parallel(layer, {.compressor = compressor, .context = &context});
+      for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kFloat32}) {
+        layer->to(dtype);
+        for (int pass = 0; pass < 2; ++pass) {
+          layer->zero_grad();
+          (layer->weight.sum() * (context.rank() + 1)).backward();
+          EXPECT_EQ(layer->weight.grad().scalar_type(), dtype);
+          EXPECT_TRUE(verify(*layer, context));
+        }
+      }
+    }
+  });
+}
+
+// The last rank has no rows in the pass that fails, nor in the next one.
+TEST_P(DataParallel, AfterAFailedPassARankWithoutRowsSynchronizes) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    int pass = 0;
+    const auto fails = [&pass] { return pass == 1; };
+    torch::nn::Linear layer(3, 1);
+    DistributedDataParallel parallel(
+        layer, {.compressor = std::make_shared<Faulty>(fails), .context = &context});
+    for (; pass < 4; ++pass) {
+      const bool some_have_none = size > 1 && (pass == 1 || pass == 2);
+      const bool has_rows = !some_have_none || context.rank() < size - 1;
+      const auto train = [&] {
+        layer->zero_grad();
+        if (has_rows) layer->weight.sum().backward();
+        parallel.synchronize();
+      };
+      if (fails()) {
+        EXPECT_EQ(code_of(train), Errc::internal);
+      } else {
+        train();
+        const double expected = some_have_none ? (size - 1.0) / size : 1;
+        EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), expected, 1e-6);
+      }
+    }
+  });
+}
+
+TEST_P(DataParallel, AfterMisuseOnOneRankTheNextPassIsRight) {
+  on_ranks(GetParam(), [&](Context& context) {
+    torch::nn::Linear layer(3, 1);
+    DistributedDataParallel parallel(layer, {.context = &context});
+    layer->weight.sum().backward();
+    if (context.rank() == 0) {
+      const ScopedPause pause = parallel.no_sync();
+      EXPECT_EQ(code_of([&] { layer->weight.sum().backward(); }), Errc::invalid_argument);
+    }
+    layer->zero_grad();
+    layer->weight.sum().backward();
+    EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), 1, 1e-6);
   });
 }
 

@@ -72,6 +72,19 @@ TEST_P(GradientMemoryAt, CopiedThereOncePerBackwardPass) {
   });
 }
 
+TEST_P(GradientMemoryAt, ZeroedGradientsOfAParallelModelStayInTheArena) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    DistributedDataParallel parallel(
+        net, {.memory = GradientMemory::copied_shared, .context = &context});
+    for (int step = 0; step < kSteps; ++step) {
+      net->zero_grad(/*set_to_none=*/false);
+      loss_of(net, global_batch(step).of_rank(context.rank(), context.size())).backward();
+    }
+    EXPECT_EQ(parallel.gradient_counters().copied, kParameters);
+  });
+}
+
 TEST_P(GradientMemoryAt, AsTheyAreNothingIsCopiedOrMoved) {
   train(GetParam(), GradientMemory::as_is, true, [](Context& context, const Seen& seen) {
     EXPECT_EQ(seen.counters.copied, 0U);

@@ -498,6 +498,7 @@ TEST_P(OptimizerOption, WhenAdasumFailsTheParametersAreThoseBeforeTheStep) {
   on_ranks(GetParam(), [](Context& context) {
     if (context.size() == 1) return;  // there is nobody to disagree with
     auto net = make_net(1);
+    net->parameters()[0].set_requires_grad(false);
     DistributedSGD optimizer(net->named_parameters(), kSgd, {.adasum = true, .context = &context});
     const auto step = [&](int number) {
       optimizer.zero_grad();
@@ -506,12 +507,28 @@ TEST_P(OptimizerOption, WhenAdasumFailsTheParametersAreThoseBeforeTheStep) {
     };
     step(0);
     const auto before = values_of(net);
-    net->parameters()[0].set_requires_grad(context.rank() > 0);  // rank 0 freezes it
+    net->parameters()[0].set_requires_grad(context.rank() > 0);  // rank 0 does not train it
     EXPECT_EQ(code_of([&] { step(1); }), Errc::mismatch);
     EXPECT_EQ(largest_difference(values_of(net), before), 0);
     net->parameters()[0].set_requires_grad(true);
     step(2);
     EXPECT_GT(largest_difference(values_of(net), before), 0);
+    EXPECT_TRUE(verify(net, context));
+  });
+}
+
+// Its momentum is each rank's own, and moves it on.
+TEST_P(OptimizerOption, WithAdasumAParameterThatFreezesStaysTheSameOnAllRanks) {
+  on_ranks(GetParam(), [](Context& context) {
+    auto net = make_net(1);
+    DistributedSGD optimizer(net->named_parameters(), torch::optim::SGDOptions(0.1).momentum(0.9),
+                             {.adasum = true, .context = &context});
+    for (int step = 0; step < 4; ++step) {
+      net->parameters()[0].set_requires_grad(step < 2);
+      optimizer.zero_grad(false);
+      loss_of(net, global_batch(step).of_rank(context.rank(), context.size())).backward();
+      optimizer.step();
+    }
     EXPECT_TRUE(verify(net, context));
   });
 }

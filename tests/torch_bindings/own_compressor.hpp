@@ -1,8 +1,10 @@
 // Compressors as users write them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <hvd/torch.hpp>
 
@@ -31,6 +33,41 @@ class Averages final : public GradientCompressor {
     return std::make_unique<One>();
   }
   [[nodiscard]] std::string description() const override { return "averages"; }
+};
+
+/// Averages matrices, and throws on this rank when it has their averages while `fails` returns
+/// true.
+class Faulty final : public GradientCompressor {
+ public:
+  class One final : public CompressedGradient {
+   public:
+    explicit One(const std::function<bool()>& fails) : fails_(fails) {}
+    void begin(const GradientExchange& exchange, const torch::Tensor& gradient) override {
+      average_ = exchange.average(gradient, "all of it");
+      if (!fails_()) return;
+      average_.wait();
+      throw Error(Errc::internal, "the compressor has failed");
+    }
+    bool go_on(const GradientExchange& /*exchange*/, const torch::Tensor& gradient) override {
+      gradient.copy_(average_.wait());
+      return true;
+    }
+
+   private:
+    const std::function<bool()>& fails_;
+    TensorWork average_;
+  };
+
+  explicit Faulty(std::function<bool()> fails) : fails_(std::move(fails)) {}
+  [[nodiscard]] std::unique_ptr<CompressedGradient> make(
+      const torch::Tensor& parameter) const override {
+    if (parameter.dim() < 2) return nullptr;
+    return std::make_unique<One>(fails_);
+  }
+  [[nodiscard]] std::string description() const override { return "faulty"; }
+
+ private:
+  std::function<bool()> fails_;
 };
 
 /// The example of docs/reference/torch.md: signs and one length per rank and parameter, with error

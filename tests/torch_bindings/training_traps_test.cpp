@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "own_compressor.hpp"
 #include "sharded_kinds.hpp"
 
 namespace hvd::training_traps_test {
@@ -471,6 +472,30 @@ TEST_P(Traps, AnExceptionOutOfTheBackwardPass) {
     optimizer.step();
     EXPECT_FALSE(torch::equal(first->weight, before));
     EXPECT_TRUE(verify(named, context));
+  });
+}
+
+// The last rank, or all others, have no rows in the pass after that.
+TEST_P(Traps, AfterAFailedPassARankWithoutRowsTakesPartInStep) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    int pass = 0;
+    const auto fails = [&pass] { return pass == 1 || pass == 3; };
+    torch::nn::Linear layer(kFeatures, 8);
+    DistributedSGD optimizer(*layer, kSgd,
+                             {.compressor = std::make_shared<Faulty>(fails), .context = &context});
+    for (; pass < 6; ++pass) {
+      const bool is_last = context.rank() == size - 1;
+      const bool has_rows = size == 1 || pass < 2 || pass > 4 || is_last == (pass != 2);
+      const auto train = [&] {
+        optimizer.zero_grad();
+        if (has_rows) layer(global_batch(context.rank()).inputs).square().mean().backward();
+        optimizer.synchronize();
+        optimizer.step();
+      };
+      EXPECT_EQ(code_of(train), fails() ? std::optional(Errc::internal) : std::nullopt);
+      EXPECT_TRUE(verify(*layer, context));
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "own_compressor.hpp"
 #include "training.hpp"
 
 namespace hvd {
@@ -84,6 +85,33 @@ TEST_P(UnevenData, ARankMayHaveNoDataAtFirst) {
       }
       const int last = join({.context = &context});
       broadcast_parameters(net, last, context);
+    }
+    EXPECT_TRUE(verify(net, context));
+  });
+}
+
+// Rank 0 has no data in the first epoch, in which an error on rank 1 alone ends the first step.
+TEST_P(UnevenData, AfterAnErrorOnOneRankAllMeetInTheNextEpoch) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::nn::Sequential net = make_net(3);
+    int steps = 0;
+    const auto fails = [&] { return context.rank() == 1 && steps == 0; };
+    DistributedOptimizer<torch::optim::SGD> optimizer(
+        net->named_parameters(), torch::optim::SGDOptions(0.1),
+        {.compressor = std::make_shared<Faulty>(fails), .context = &context});
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (int step = 0; step < (epoch == 0 && context.rank() == 0 ? 0 : 2); ++step) {
+        optimizer.zero_grad();
+        const Batch batch = global_batch(step).of_rank(context.rank(), size);
+        const auto train = [&] {
+          loss_of(net, batch).backward();
+          optimizer.step();
+        };
+        EXPECT_EQ(code_of(train), fails() ? std::optional(Errc::internal) : std::nullopt);
+        ++steps;
+      }
+      broadcast_parameters(net, join({.context = &context}), context);
     }
     EXPECT_TRUE(verify(net, context));
   });

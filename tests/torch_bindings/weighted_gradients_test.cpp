@@ -372,5 +372,34 @@ TEST_P(Weighted, MisuseIsNamedOnAllRanksAndTrainingGoesOn) {
   });
 }
 
+// Rank 0 also makes no backward pass, from the first step on.
+TEST_P(Weighted, ARankWithoutAPassAndAWeightIsNamed) {
+  const int size = GetParam();
+  if (size == 1) return;  // there is nobody to wait for it
+  on_ranks(size, [&](Context& context) {
+    const auto check = [&](auto make) {
+      auto net = make_double_net();
+      auto optimizer = make(net);
+      for (int step = 0; step < 2; ++step) {
+        optimizer.zero_grad();
+        const auto train = [&] {
+          if (context.rank() > 0) {
+            optimizer.set_weight(1);
+            loss_of(net, part_of(all_rows(0), context.rank(), size)).backward();
+          }
+          optimizer.step();
+        };
+        EXPECT_EQ(code_of(train), context.rank() == 0 ? Errc::invalid_argument : Errc::mismatch);
+      }
+    };
+    check([&](torch::nn::Sequential& net) {
+      return DistributedSGD(net->named_parameters(), kSgd, {.weighted = true, .context = &context});
+    });
+    check([&](torch::nn::Sequential& net) {
+      return ShardedSGD(net->named_parameters(), kSgd, {.weighted = true, .context = &context});
+    });
+  });
+}
+
 }  // namespace
 }  // namespace hvd::weighted_gradients_test

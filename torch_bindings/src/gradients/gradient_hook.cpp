@@ -92,10 +92,14 @@ void GradientHook::attach(const torch::Tensor& parameter, GradientListener& list
   key_ = accumulator_->add_post_hook(std::make_unique<NotifyAfter>(listener, index));
   if (parameter_.defined()) return;
   parameter_ = parameter;
-  // LibTorch's add_hook refuses a parameter with a hook of the program. The parameter has a list of
-  // hooks, because it has an accumulator.
-  torch::autograd::impl::hooks(parameter_)
-      .push_back(std::make_unique<Reattach>(*this, parameter_, listener, index));
+  // The parameter has a list of hooks, because it has an accumulator. LibTorch empties it when the
+  // program adds its first hook, so one is added before, and removed.
+  PreHooks& hooks = torch::autograd::impl::hooks(parameter_);
+  if (hooks.empty() && parameter.requires_grad()) {
+    parameter_.remove_hook(parameter_.register_hook([](const torch::Tensor&) {}));
+  }
+  // LibTorch's add_hook refuses a parameter with a hook of the program.
+  hooks.push_back(std::make_unique<Reattach>(*this, parameter_, listener, index));
 }
 
 bool GradientHook::is_on(const torch::Tensor& parameter) {

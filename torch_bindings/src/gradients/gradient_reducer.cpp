@@ -65,6 +65,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
     slot.parameter = parameter;
     slot.group = group_of[slots.size() - 1];
     if (options.compressor) slot.compressor = options.compressor->make(parameter);
+    slot.compressed = parameter.options();
     while (std::ssize(groups) <= slot.group) {
       groups.emplace_back().name = fmt::format("{}/group {}", prefix, groups.size());
     }
@@ -121,10 +122,13 @@ void GradientReducer::Impl::before_gradient(std::size_t index) {
   if (!slot.grad_is_reduced) return;
   torch::Tensor& gradient = slot.parameter.mutable_grad();
   const bool pass_is_sent = no_sync_depth == 0 && options.backward_passes_per_step == 1;
-  if (gradient.defined() && pass_is_sent) {
+  // The zeros of `zero_grad(false)` stay where they are. On a device the host would have to wait.
+  const bool looks = gradient.defined() && (gradient.is_cpu() || !pass_is_sent);
+  const torch::Tensor values = looks && gradient.is_sparse() ? gradient._values() : gradient;
+  const bool is_zero = !gradient.defined() || (looks && !values.any().item<bool>());
+  if (!is_zero && pass_is_sent) {
     slot.set_aside = std::exchange(gradient, {});
-  } else if (gradient.defined() &&
-             (gradient.is_sparse() ? gradient._values() : gradient).any().item<bool>()) {
+  } else if (!is_zero) {
     refuse_pass(fmt::format(
         "a backward pass {} adds to the gradient of {}, which has been reduced; call step() or "
         "zero_grad() first{}",
@@ -219,11 +223,17 @@ void GradientReducer::Impl::step_only(const std::vector<GradientSlot*>& chosen) 
 void GradientReducer::Impl::begin_pass() {
   // The pass that failed has thrown its error. Its step is over, because other ranks may have
   // continued.
-  if (std::exchange(is_reduced, false) && error) {
-    error.clear();
-    reductions = 0;
-    ++steps;
-  }
+  if (is_reduced && error) begin_step();
+  is_reduced = false;
+}
+
+/// Forgets the step that has ended or failed. The passes of a module are no steps: ranks may differ
+/// in how many of them have failed.
+void GradientReducer::Impl::begin_step() {
+  error.clear();
+  is_reduced = false;
+  reductions = 0;
+  if (!module) ++steps;
 }
 
 /// Keeps the error, so that `step()` throws it again, and throws it out of `backward()` at once.
@@ -342,11 +352,10 @@ void GradientReducer::Impl::finish_step() {
 }
 
 void GradientReducer::Impl::end_step() {
-  is_reduced = false;
-  reductions = 0;
-  ++steps;
+  FirstError first = std::move(error);
+  begin_step();
   for (GradientSlot& slot : slots) slot.grad_is_reduced = false;
-  error.take();
+  first.take();
 }
 
 torch::Tensor GradientReducer::Impl::reduce_loss(const torch::Tensor& loss) {
@@ -365,8 +374,10 @@ torch::Tensor GradientReducer::Impl::step_with_adasum(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parameters;
   std::vector<torch::Tensor> before;
-  for (const GradientSlot& slot : slots) {
-    if (!slot.parameter.requires_grad()) continue;
+  for (GradientSlot& slot : slots) {
+    // The base may still move a parameter that has frozen, as momentum does.
+    slot.takes_part = slot.takes_part || slot.parameter.requires_grad();
+    if (!slot.takes_part) continue;
     parameters.push_back(slot.parameter.detach());
     before.push_back(slot.parameter.detach().clone());
   }
@@ -485,16 +496,7 @@ void GradientReducer::synchronize() {
   if (impl().options.adasum)
     impl().misuse("with adasum there is nothing to synchronize before step()");
   impl().synchronize();
-  impl().error.take();
-}
-
-void GradientReducer::synchronize_or_end_step() {
-  try {
-    synchronize();
-  } catch (...) {
-    impl().end_step();
-    throw;
-  }
+  if (impl().error) impl().end_step();
 }
 
 void GradientReducer::finish_pass() {
@@ -511,6 +513,10 @@ void GradientReducer::set_weight(double weight) {
 }
 
 void GradientReducer::skip_step() { impl().end_step(); }
+
+void GradientReducer::forget_failed_step() {
+  if (impl().is_reduced && impl().error) impl().begin_step();
+}
 
 void GradientReducer::require_idle(const char* caller) const {
   for (const GradientSlot& slot : impl().slots) {

@@ -38,6 +38,7 @@ struct GradientSlot {
   /// The parameter takes part since before this step, has a group, and its gradient is dense.
   bool joins_group = false;
   std::unique_ptr<CompressedGradient> compressor;  ///< null when it is reduced without one
+  torch::TensorOptions compressed;                 ///< of the gradients that the compressor is for
   /// The compressors may send something in a step in which no rank uses the parameter, and which
   /// therefore leaves it unchanged. All ranks keep the average here and add it to their next
   /// gradient.
@@ -97,6 +98,7 @@ struct GradientReducer::Impl final : GradientListener {
   void before_gradient(std::size_t index) override;
   void on_gradient(std::size_t index, const torch::Tensor& incoming) override;
   void begin_pass();
+  void begin_step();
   void expect_end_of_pass();
   void end_pass();
   [[noreturn]] void refuse_pass(const std::string& message);
@@ -118,6 +120,7 @@ struct GradientReducer::Impl final : GradientListener {
   // These submit gradients (gradient_reduction.cpp).
   void submit(GradientSlot& slot, const torch::Tensor& incoming, double factor = 1);
   void submit_sparse(GradientSlot& slot, double factor);
+  void make_compressor_for(GradientSlot& slot, const torch::Tensor& gradient);
   void submit_without_backward(GradientSlot& slot, double factor);
   void submit_missing();
   void add_to(Group& group, GradientSlot& slot);

@@ -36,6 +36,7 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
   slot.kept = placement->place(slot.parameter, incoming, slot.in_engine);
   slot.gradient = gradient;
   if (factor != 1 && !slot.has_none) scale_(elements_of(gradient), factor);
+  if (slot.compressor) make_compressor_for(slot, gradient);
   if (slot.compressor) {
     if (slot.unapplied.defined()) plain_alias(gradient).add_(std::exchange(slot.unapplied, {}));
     slot.compressor->begin(exchange_of(slot), plain_alias(gradient));
@@ -56,6 +57,16 @@ void GradientReducer::Impl::submit(GradientSlot& slot, const torch::Tensor& inco
   }
   note_overwritten(gradient);
   slot.version = gradient._version();
+}
+
+/// Makes the compressor anew when the model has moved to another dtype or device. What the old one
+/// has not sent is lost.
+void GradientReducer::Impl::make_compressor_for(GradientSlot& slot, const torch::Tensor& gradient) {
+  if (slot.compressed.dtype() == gradient.dtype() && slot.compressed.device() == gradient.device())
+    return;
+  slot.compressor = options.compressor->make(slot.parameter);
+  slot.compressed = gradient.options();
+  slot.unapplied.reset();
 }
 
 void GradientReducer::Impl::submit_sparse(GradientSlot& slot, double factor) {
@@ -212,9 +223,15 @@ void GradientReducer::Impl::finish_first_step_exchange() {
 
 void GradientReducer::Impl::submit_missing() {
   const torch::NoGradGuard no_grad;
+  if (weight) {
+    // Other ranks may wait for this rank's weight in their hooks, before they begin the exchange of
+    // the first step.
+    const std::lock_guard lock(mutex);
+    weight->share(error);
+  }
   if (first_step) {
     error.keep([&] { finish_first_step_exchange(); });
-    if (error || first_step->is_complete()) first_step.reset();
+    if (first_step->is_complete()) first_step.reset();
   }
   const std::lock_guard lock(mutex);
   error.keep([&] { start_agreement(); });

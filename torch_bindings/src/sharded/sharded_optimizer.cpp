@@ -195,6 +195,7 @@ void ParameterShards::Impl::submit(Slot& slot, double factor) {
 /// and with zeros for missing gradients.
 void ParameterShards::Impl::send_all() {
   const std::lock_guard lock(mutex);
+  if (weight) weight->share(error);  // other ranks wait for it before they send their buckets
   int passes = 0;
   for (const Slot& slot : slots) passes = std::max(passes, slot.passes);
   const double factor =

@@ -74,6 +74,7 @@ class DistributedOptimizer final : public Base,
   /// `Optimizer&` reaches the function of the base; then `step()` reports the misuse.
   void zero_grad(bool set_to_none = true) {
     reducer_.require_idle("zero_grad()");
+    reducer_.forget_failed_step();
     Base::zero_grad(set_to_none);
   }
 
@@ -99,7 +100,7 @@ class DistributedOptimizer final : public Base,
 
   bool scale_gradients(double factor) override {
     reducer_.require_step_after_backward("GradScaler");
-    reducer_.synchronize_or_end_step();
+    reducer_.synchronize();
     return detail::scale_own_gradients(*this, factor);
   }
   void step_scaled() override {

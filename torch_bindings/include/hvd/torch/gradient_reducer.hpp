@@ -124,16 +124,16 @@ class GradientReducer {
 
   /// Reduces the gradients that have not been submitted, with zeros for missing ones, and waits for
   /// all of them. Collective unless a backward pass has done it already. Throws the first error of
-  /// this step.
+  /// this step, which is over then, as after `step()`.
   void synchronize();
-  /// Synchronizes, and ends the step if that throws, as `step()` does.
-  void synchronize_or_end_step();
   /// Synchronizes, unless a backward pass has done so since the last call.
   void finish_pass();
   /// See `DistributedOptimizer`.
   void set_weight(double weight);
   /// Ends the step without stepping.
   void skip_step();
+  /// Ends the step if it has failed and a backward pass has thrown its error.
+  void forget_failed_step();
   /// Throws Errc::invalid_argument, naming `caller`, while gradients are being reduced.
   void require_idle(const char* caller) const;
   /// Throws Errc::invalid_argument, naming `caller`, if backward passes step.
