@@ -91,12 +91,12 @@ def judge(plan, job, ended, in_files, left):
     broken += left
 
     # Every hvdrun has ended, with a code that one of the faults explains. A cut may keep from a node how a victim that
-    # its ranks know to be lost has ended, and while a rank still meets the others these may give it up before hvdrun
-    # knows of the cut; then the code is that of a survivor.
+    # its ranks know to be lost has ended. While a rank still meets the others, or when hvdrun itself was paused, ranks
+    # may give others up before hvdrun knows of the cut. Then the code is that of a survivor.
     victims = {fault.victim for fault in harmful if fault.kind in plans.OF_RANKS}
     some_meet = bool(job.meeting() - victims)
     is_hidden = any(fault.kind == "cut" for fault in harmful) and (
-        some_meet or any(fault.kind == "kill" for fault in harmful))
+        some_meet or any(fault.kind in ("kill", "pause_hvdrun") for fault in struck))
     for node, code in enumerate(ended):
         allowed = set().union(*(codes(job, fault, node) for fault in harmful))
         if not harmful or len(done) == plan.size or any(fault.was_late for fault in harmful):
