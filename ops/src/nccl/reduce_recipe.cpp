@@ -71,7 +71,7 @@ double power_below_share(int divisor) {
 bool can_reduce(DType dtype, ReduceOp op, const Copier& copier) noexcept {
   if (!nccl_type(dtype, op) || !copier.scales(dtype)) return false;
   const bool rounds = dtype == DType::f16 || dtype == DType::bf16;
-  return op != ReduceOp::average || copier.scales_for_free() || !rounds;
+  return copier.scales_for_free() || !rounds;
 }
 
 ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size, const Copier& copier,

@@ -23,9 +23,9 @@ namespace hvd::detail {
 
 /// Returns whether NCCL can do the reduction within the contract's precision, whatever the scales
 /// and among any number of ranks: the answer for all ranks also counts for their process sets, and
-/// for those that are left after a join. NCCL's average of 16-bit floats multiplies by 1/size
-/// rounded to the type, which makes every element of a bf16 average over three ranks 0.2 % too
-/// large. It therefore needs a copier that scales for free.
+/// for those that are left after a join. NCCL multiplies 16-bit floats by a factor rounded to the
+/// type. With 1/3, also that of an average over three ranks, every bf16 result would be 0.2 % too
+/// large. Reductions of these floats therefore need a copier that scales for free.
 [[nodiscard]] bool can_reduce(DType dtype, ReduceOp op, const Copier& copier) noexcept;
 
 /// Describes the steps of a reduction: scale the input by `before`; reduce with `op` or, when

@@ -17,7 +17,9 @@
 #include "nccl/cuda.hpp"
 #include "nccl/meeting.hpp"
 #include "nccl/nccl_comm.hpp"
+#include "nccl/pinned_backend.hpp"
 #include "nccl_checks.hpp"
+#include "reduce/scale.hpp"
 #include "stream_event.hpp"
 #include "values.hpp"
 
@@ -135,6 +137,40 @@ TEST_P(NcclBackendTest, AnAverageOfEqualSixteenBitFloatsIsTheirValue) {
       const std::vector<ScatterSlice> scattered{{put(), output, counts}};
       checks.backend.reducescatter({scattered, checks.device, dtype, ReduceOp::average}, soon());
       EXPECT_EQ(checks.memory.get(output, given.size()), given) << "scattered";
+    }
+  });
+}
+
+// A factor of 1/3 that is rounded to bf16 is 0.2 % too large, and 1e-8 becomes zero as f16.
+TEST_P(NcclBackendTest, SixteenBitFloatsAreScaledToTheBitAsOnTheHost) {
+  Hosts hosts(ranks());
+  on_all_ranks([&](BackendChecks checks) {
+    PinnedBackend pinned({checks.rank, checks.size, checks.rank}, hosts[checks.rank],
+                         make_plain_copier());
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      // The other ranks add zeros, so that the order of the sum decides nothing.
+      std::vector<double> values(31);
+      if (checks.rank == 0) std::iota(values.begin(), values.end(), 1.0);
+      const Bytes given = encode(dtype, values);
+      std::iota(values.begin(), values.end(), 1.0);
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+        const bool by_nccl = checks.backend.supports(OpKind::allreduce, checks.device, dtype, op);
+        Backend& chosen = by_nccl ? checks.backend : pinned;
+        for (const double factor : {1.0 / 3.0, 1e-8}) {
+          Bytes expected = encode(dtype, values);
+          scale(dtype, expected.data(), expected.data(), std::ssize(values), factor);
+          for (const bool before : {true, false}) {
+            std::byte* const data = checks.memory.put(given);
+            const std::vector<TensorSlice> slices{{data, data, std::ssize(values)}};
+            chosen.allreduce(
+                {slices, checks.device, dtype, op, before ? factor : 1.0, before ? 1.0 : factor},
+                soon());
+            EXPECT_TRUE(checks.memory.get(data, given.size()) == expected)
+                << to_string(dtype) << ' ' << to_string(op) << " by " << factor << " by "
+                << chosen.name();
+          }
+        }
+      }
     }
   });
 }

@@ -34,6 +34,7 @@ void check_every_reduction(BackendChecks checks) {
 void check_scales(BackendChecks checks) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     for (const ReduceOp op : kAllOps) {
+      if (!checks.backend.supports(OpKind::allreduce, checks.device, dtype, op)) continue;
       const std::string what = trace(checks, dtype, to_string(op));
       EXPECT_EQ(checks.allreduce(dtype, op, {61}, false, {0.5, 2.5}), 0) << what << ", both";
       EXPECT_EQ(checks.allreduce(dtype, op, {61}, true, {0.5, 1.0}), 0) << what << ", before";
@@ -142,6 +143,7 @@ void check_reducescatters(BackendChecks checks) {
   }
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     for (const ReduceOp op : kAllOps) {
+      if (!checks.backend.supports(OpKind::reducescatter, checks.device, dtype, op)) continue;
       const std::string what = trace(checks, dtype, to_string(op));
       EXPECT_EQ(checks.reducescatter(dtype, op, {11}, {0.5, 2.5}), 0) << what << ", scaled";
       EXPECT_EQ(checks.reducescatter(dtype, op, {11, 0}, {0.5, 1.0}), 0) << what << ", before";
