@@ -531,9 +531,11 @@ TEST_F(StreamOrdered, AShardWaitsForTheGradientsOfAllStreams) {
   });
 }
 
-// The trainer's own kernel has failed, so the error may be CUDA's or that of the reduction.
-TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
-  on_ranks([](Context& context, torch::Device device) {
+/// Lets a kernel of one rank fail in a training. That kernel is the trainer's own, so the error may
+/// be CUDA's or that of the reduction.
+template <class OnRanks>
+void train_until_a_kernel_fails(const OnRanks& on_ranks, int failing) {
+  on_ranks([failing](Context& context, torch::Device device) {
     const auto net = std::make_shared<Net>(device);
     DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
     const auto step = [&](int number) {
@@ -542,7 +544,7 @@ TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
       optimizer.step();
     };
     for (int number = 0; number < kWarmUp; ++number) step(number);
-    if (context.rank() == 0) fake_gpu::break_device(device.index());
+    if (context.rank() == failing) fake_gpu::break_device(device.index());
     std::string error;
     const Deadline deadline = Clock::now() + std::chrono::seconds(30);
     try {
@@ -552,8 +554,18 @@ TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
     }
     EXPECT_NE(error, "") << "rank " << context.rank();
     EXPECT_THAT(error, testing::Not(testing::HasSubstr("CUDA graph")));
-    if (context.rank() == 0) context.disconnect();  // the error ends its process
+    if (context.rank() == failing) context.disconnect();  // the error ends its process
   });
+}
+
+TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
+  train_until_a_kernel_fails([](const auto& body) { on_ranks(body); }, 0);
+}
+
+// The threads of the process have chosen no device. The first one, which is their current one,
+// still works, and the failed one can no longer become it.
+TEST_F(StreamOrdered, AFailedKernelOnAnotherDeviceEndsTheTrainingOfAllRanks) {
+  train_until_a_kernel_fails([](const auto& body) { on_ranks(body); }, 1);
 }
 
 /// Lets all ranks but the first submit after the first one has submitted and stopped its stream, so

@@ -45,8 +45,13 @@ bool is_of_allocator(const torch::Tensor& tensor) {
 StreamEvent::StreamEvent(c10::Stream stream) : stream_(stream), event_(stream.device_type()) {}
 
 StreamEvent::~StreamEvent() {
-  const c10::DeviceGuard guard(stream_.device());
-  event_.reset();
+  try {
+    const c10::DeviceGuard guard(stream_.device());
+    event_.reset();
+  } catch (...) {
+    // A device that has failed cannot become current. Without a guard the event's own destructor
+    // reports errors of CUDA as warnings, and throws none.
+  }
 }
 
 void StreamEvent::record() {
