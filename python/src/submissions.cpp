@@ -176,7 +176,8 @@ Submission reduced(const at::Tensor& tensor, const c10d::ReduceOp& op, bool rece
   submission.request.op = reduce_op_of(op);
   if (!receives) {
     submission.output = data_of(output);
-    submission.finish = [output] {};  // keeps it alive
+    submission.finish = nullptr;  // the program's tensor stays as it is
+    submission.keep_alive = std::make_shared<std::pair<at::Tensor, at::Tensor>>(values, output);
   }
   return submission;
 }

@@ -155,6 +155,34 @@ TEST_F(DeviceBackend, StreamsWaitInPlaceOfTheHost) {
   });
 }
 
+TEST_F(DeviceBackend, StreamsWaitForAReductionToOneRankOnEveryRank) {
+  on_ranks([](GroupBackend& backend, at::Device device) {
+    c10d::ReduceOptions to_one;
+    to_one.rootRank = 1;
+    for (int i = 0; i < 20; ++i) {  // NCCL and the schedule need the host until they have begun
+      Tensors warm_up{counted(0, device)};
+      backend.reduce(warm_up, to_one)->wait();
+      warm_up[0].cpu();
+    }
+    const at::Tensor ones = torch::ones({kElements}).to(device);
+    Tensors tensors{counted(backend.getRank(), device)};
+    Gate gate(device);
+    gate.stop();
+    const int waits = count_of(Counted::host_waits, device.index());
+    tensors[0].add_(ones);  // the collective has to wait for it
+    const auto work = backend.reduce(tensors, to_one);
+    auto waited = std::async(std::launch::async, [&] { work->wait(); });
+    EXPECT_EQ(waited.wait_for(std::chrono::seconds(20)), std::future_status::ready)
+        << "rank " << backend.getRank() << " waits for the device";
+    tensors[0].add_(ones);
+    EXPECT_FALSE(work->isCompleted());
+    EXPECT_EQ(count_of(Counted::host_waits, device.index()), waits);
+    gate.open();
+    expect_equal(tensors[0], backend.getRank() == 1 ? std::vector<float>{4, 6, 8, 10, 12, 14}
+                                                    : std::vector<float>{2, 3, 4, 5, 6, 7});
+  });
+}
+
 TEST_F(DeviceBackend, CallbacksOfAFutureSeeTheResult) {
   on_ranks([](GroupBackend& backend, at::Device device) {
     Tensors tensors{counted(backend.getRank(), device)};
