@@ -129,6 +129,10 @@ TEST_F(DeviceBackend, Moves) {
   });
 }
 
+TEST_F(DeviceBackend, ABarrierHasNoTensor) {
+  on_ranks([](GroupBackend& backend, at::Device) { EXPECT_TRUE(backend.barrier({})->wait()); });
+}
+
 TEST_F(DeviceBackend, StreamsWaitInPlaceOfTheHost) {
   on_ranks([](GroupBackend& backend, at::Device device) {
     for (int i = 0; i < 20; ++i) {  // NCCL and the schedule need the host until they have begun

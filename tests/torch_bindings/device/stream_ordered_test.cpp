@@ -92,7 +92,7 @@ struct Net : torch::nn::Module {
     const auto options = torch::TensorOptions().device(device);
     for (int i = 0; i < kParameters; ++i) {
       values.push_back(
-          register_parameter("p" + std::to_string(i), torch::zeros({kElements}, options)));
+          register_parameter(fmt::format("p{}", i), torch::zeros({kElements}, options)));
     }
     register_buffer("b", torch::zeros({kElements}, options));
   }
@@ -481,6 +481,35 @@ TEST_F(StreamOrdered, ResultsStayWhileAnotherStreamReadsThem) {
     const c10::StreamGuard guard(other);
     const double expected = kAhead * (kAhead + 1) / 2.0;
     EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kRanks * kElements}, expected)));
+    context.shutdown();
+  });
+}
+
+// Gradients belong to the stream of the hooks, and the steps may have another. NCCL does not reduce
+// 16-bit integers, and for what goes through the host the thread waits too.
+TEST_F(StreamOrdered, ReducedMemoryStaysWhileAnotherStreamReadsItHoweverTheProgramWaits) {
+  on_ranks([](Context& context, torch::Device device) {
+    const c10::Stream other =
+        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    for (const bool by_stream : {true, false}) {
+      for (const auto type : {torch::kFloat32, torch::kInt16}) {
+        detail::StreamWaits waits(by_stream);
+        torch::Tensor sum = torch::zeros({kElements}, type).to(device);
+        for (int i = 1; i <= kWarmUp; ++i) {
+          torch::Tensor tensor = torch::full({kElements}, i, type).to(device);
+          const AllreduceOptions options{.name = "a", .op = ReduceOp::sum, .context = &context};
+          const Work work = allreduce_async_(tensor, options).work();
+          const c10::StreamGuard guard(other);
+          waits.wait(work, tensor);
+          sum.add_(tensor);
+          waits.end_reduction();
+        }
+        const c10::StreamGuard guard(other);
+        const int expected = kRanks * kWarmUp * (kWarmUp + 1) / 2;
+        EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kElements}, expected, type)))
+            << by_stream << " " << type;
+      }
+    }
     context.shutdown();
   });
 }

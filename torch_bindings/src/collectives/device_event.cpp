@@ -102,18 +102,23 @@ c10::Stream current_stream(const torch::Tensor& tensor) {
 
 void note_use_by_current_stream(const torch::Tensor& tensor) {
   // With cudaMallocAsync LibTorch's allocator refuses memory that it has not given.
-  if (tensor.is_cpu() || !is_of_allocator(tensor)) return;
+  if (!tensor.defined() || tensor.is_cpu() || !is_of_allocator(tensor)) return;
   c10::impl::VirtualGuardImpl(tensor.device().type())
       .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor));
 }
 
 void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
-  if (!allowed_) return work.wait();
   if (ends_.empty()) launched_.clear();
-  std::shared_ptr<void> end = work.wait_launched();
-  if (!end) return;
-  launched_.push_back(work);
+  std::shared_ptr<void> end;
+  if (allowed_) {
+    end = work.wait_launched();
+  } else {
+    work.wait();
+  }
+  if (end) launched_.push_back(work);
+  // The current stream goes on with the tensor, whoever has waited.
   note_use_by_current_stream(tensor);
+  if (!end) return;
   if (std::find(ends_.begin(), ends_.end(), end) != ends_.end()) return;
   const c10::DeviceGuard guard(tensor.device());
   c10::impl::VirtualGuardImpl(tensor.device().type()).block(end.get(), current_stream(tensor));

@@ -49,7 +49,8 @@ void require_no_capture(const torch::Tensor& tensor, std::string_view what);
 [[nodiscard]] c10::Stream current_stream(const torch::Tensor& tensor);
 
 /// Keeps the allocator from reusing the tensor's memory before the current stream of its device has
-/// done the work that it has when the tensor is freed. It does nothing on the CPU.
+/// done the work that it has when the tensor is freed. It does nothing on the CPU, and without a
+/// tensor.
 void note_use_by_current_stream(const torch::Tensor& tensor);
 
 /// Makes the stream of an event current, or does nothing for null.
@@ -70,7 +71,7 @@ class StreamWaits {
   /// If not `allowed`, the thread always waits.
   explicit StreamWaits(bool allowed) noexcept : allowed_(allowed) {}
 
-  /// `tensor` is a result of `work`. Throws what `Work::wait` throws.
+  /// `tensor` is a result of `work`, or undefined if it has none. Throws what `Work::wait` throws.
   void wait(const Work& work, const torch::Tensor& tensor);
   /// Marks the end of a reduction. Later calls of `wait` belong to the next one.
   void end_reduction() noexcept { ends_.clear(); }
