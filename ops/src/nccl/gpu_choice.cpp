@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -20,11 +22,26 @@
 namespace hvd::detail {
 namespace {
 
-/// Returns 0 also without a driver, since a machine without a GPU is no error.
-int visible_devices() {
+/// Tells whether CUDA finds no GPU because there is none. It reports a driver that is too old also
+/// where there is no driver, and only a driver makes this file.
+bool is_without_gpu(cudaError_t result) {
+  std::error_code ignored;
+  return result == cudaErrorNoDevice || (result == cudaErrorInsufficientDriver &&
+                                         !std::filesystem::exists("/dev/nvidiactl", ignored));
+}
+
+/// Returns 0 also without a driver, since a machine without a GPU is no error. After any other
+/// error it returns 0 too, because a program for CPUs needs no GPU, and warns.
+int visible_devices(int rank) {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess) return count;
   static_cast<void>(cudaGetLastError());
+  if (!is_without_gpu(result)) {
+    log(LogLevel::warn, rank,
+        fmt::format("sees no GPU: cudaGetDeviceCount: {} ({})", cudaGetErrorString(result),
+                    cudaGetErrorName(result)));
+  }
   return 0;
 }
 
@@ -50,7 +67,7 @@ std::string name_of_gpu(int device) {
 
 std::optional<GpuChoice> choose_gpu(Session& session) {
   const Topology& topology = session.topology();
-  const int count = visible_devices();
+  const int count = visible_devices(topology.rank);
   const int device = count == 0 ? 0 : topology.local_rank % count;
   const std::vector<std::string> gpus =
       session.bootstrap().exchange("nccl/gpu", count == 0 ? "none" : name_of_gpu(device));

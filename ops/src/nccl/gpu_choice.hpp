@@ -76,7 +76,8 @@ struct GpuChoice {
 [[nodiscard]] std::string name_of_gpu(int device);
 
 /// Returns the usual device of this rank, `local rank % visible devices`, or nothing on every rank
-/// when some rank sees no GPU. Rank 0 logs when there is none or some GPU is shared. Collective.
+/// when some rank sees no GPU. Rank 0 logs when there is none or some GPU is shared, and a rank
+/// with an error of CUDA warns. Collective.
 [[nodiscard]] std::optional<GpuChoice> choose_gpu(Session& session);
 
 }  // namespace hvd::detail

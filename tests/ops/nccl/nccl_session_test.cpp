@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -61,6 +62,31 @@ TEST_F(NcclSessionTest, NoBackendWithoutAGpu) {
   on_sessions(2, 0, [&](Session& session, int rank) {
     EXPECT_TRUE(make_nccl_backends(session, hosts[rank]).empty());
   });
+}
+
+TEST_F(NcclSessionTest, AnErrorOfTheDriverIsToldByTheRankThatHasIt) {
+  const auto said_about = [](cudaError_t error) {
+    testing::internal::CaptureStderr();
+    Hosts hosts(2);
+    on_sessions(2, 2, [&](Session& session, int rank) {
+      fake_gpu::refuse_count(error);
+      EXPECT_TRUE(make_nccl_backends(session, hosts[rank]).empty());
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error is left behind";
+    });
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto warning = testing::HasSubstr(
+      "hvd: [1] warning: sees no GPU: cudaGetDeviceCount: an error of the fake CUDA runtime");
+  EXPECT_THAT(said_about(cudaErrorSystemDriverMismatch), warning);
+  EXPECT_EQ(said_about(cudaErrorNoDevice), "");
+  // This comes from an old driver, and where there is none.
+  const bool has_driver = std::filesystem::exists("/dev/nvidiactl");
+  const std::string said = said_about(cudaErrorInsufficientDriver);
+  if (has_driver) {
+    EXPECT_THAT(said, warning);
+  } else {
+    EXPECT_EQ(said, "");
+  }
 }
 
 TEST_F(NcclSessionTest, RanksThatShareAGpuGoThroughTheHost) {

@@ -126,6 +126,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (const cudaError_t error = runtime().error_of_count()) return last_error() = error;
   *count = runtime().device_count();
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }

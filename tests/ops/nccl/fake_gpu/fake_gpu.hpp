@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 namespace hvd::test::fake_gpu {
@@ -40,6 +41,9 @@ void fail(int rank, ncclResult_t error);
 /// then on nothing runs there, and every call that needs the device's context returns the same
 /// error, until the reset.
 void break_device(int device);
+
+/// Until the reset nobody can count the devices.
+void refuse_count(cudaError_t error);
 
 /// Until the reset the copy kernel has no code for a device.
 void lack_code(int device);

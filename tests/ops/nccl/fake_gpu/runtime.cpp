@@ -28,11 +28,22 @@ void Runtime::reset(int device_count) {
   on_next_.clear();
   copied_bytes_ = 0;
   device_count_ = device_count;
+  error_of_count_ = cudaSuccess;
 }
 
 int Runtime::device_count() const {
   const std::lock_guard lock(mutex_);
   return device_count_;
+}
+
+void Runtime::refuse_count(cudaError_t error) {
+  const std::lock_guard lock(mutex_);
+  error_of_count_ = error;
+}
+
+cudaError_t Runtime::error_of_count() const {
+  const std::lock_guard lock(mutex_);
+  return error_of_count_;
 }
 
 void* Runtime::add_stream(int device) {
@@ -249,6 +260,8 @@ std::vector<std::string> leaks() {
 int calls(std::string_view function) { return runtime().calls(function); }
 
 void break_device(int device) { runtime().break_device(device); }
+
+void refuse_count(cudaError_t error) { runtime().refuse_count(error); }
 
 void lack_code(int device) { runtime().lack_code(device); }
 

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <cuda_runtime_api.h>
+
 #include "fake_gpu/stream.hpp"
 
 namespace hvd::test::fake_gpu {
@@ -25,6 +27,8 @@ class Runtime {
  public:
   void reset(int device_count);
   [[nodiscard]] int device_count() const;
+  void refuse_count(cudaError_t error);
+  [[nodiscard]] cudaError_t error_of_count() const;
 
   void* add_stream(int device);
   /// A null handle is the default stream of the current device.
@@ -63,6 +67,7 @@ class Runtime {
 
   mutable std::mutex mutex_;
   int device_count_ = 0;
+  cudaError_t error_of_count_ = cudaSuccess;
   std::uintptr_t next_handle_ = 0x1000;
   std::map<const void*, std::shared_ptr<Stream>> streams_;
   std::map<const void*, std::shared_ptr<Event>> events_;
