@@ -1,5 +1,6 @@
 // Tests training with gradients on a device: the host runs ahead, and streams wait in its place.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -595,6 +596,35 @@ TEST_F(StreamOrdered, AFailedKernelEndsTheTrainingOfAllRanks) {
 // still works, and the failed one can no longer become it.
 TEST_F(StreamOrdered, AFailedKernelOnAnotherDeviceEndsTheTrainingOfAllRanks) {
   train_until_a_kernel_fails([](const auto& body) { on_ranks(body); }, 1);
+}
+
+// A program may have parameters on several devices.
+TEST_F(StreamOrdered, AScalerWaitsOnceForTheGradientsOfADevice) {
+  for (const int parameters : {1, 8}) {
+    for (const bool overflows : {false, true}) {
+      std::vector<torch::Tensor> values;
+      for (int i = 0; i < parameters; ++i) {
+        for (const c10::DeviceIndex index : {0, 1}) {
+          const torch::Device device(torch::kCUDA, index);
+          values.push_back(torch::zeros({kElements}, torch::TensorOptions(device)));
+          values.back().mutable_grad() = torch::full({kElements}, 4.0).to(device);
+        }
+      }
+      if (overflows) values.front().mutable_grad().fill_(INFINITY);
+      torch::optim::SGD optimizer(values, 1.0);
+      GradScaler scaler({.init_scale = 4.0});
+      const std::vector<int> before{count_of(Counted::host_waits, 0),
+                                    count_of(Counted::host_waits, 1)};
+      EXPECT_EQ(scaler.step(optimizer), !overflows);
+      for (const int index : {0, 1}) {
+        EXPECT_LE(count_of(Counted::host_waits, index) - before[static_cast<std::size_t>(index)], 1)
+            << parameters << " parameters";
+      }
+      for (const torch::Tensor& value : values) {
+        EXPECT_TRUE(torch::equal(value.cpu(), torch::full({kElements}, overflows ? 0.0 : -1.0)));
+      }
+    }
+  }
 }
 
 /// Lets all ranks but the first submit after the first one has submitted and stopped its stream, so

@@ -302,6 +302,40 @@ at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
 
 at::Tensor& zero_(at::Tensor& self) { return fill(self, 0); }
 
+at::Tensor& mul_(at::Tensor& self, const at::Scalar& factor) {
+  queue(self, [to = on_host(self), factor] {
+    const at::InferenceMode plain;
+    at::Tensor(to).mul_(factor);
+  });
+  return self;
+}
+
+at::Tensor isfinite(const at::Tensor& self) {
+  const at::Tensor result = at::empty(self.sizes(), self.options().dtype(at::kBool));
+  queue(self, [to = on_host(result), from = on_host(self)] {
+    const at::InferenceMode plain;
+    at::Tensor(to).copy_(at::isfinite(from));
+  });
+  return result;
+}
+
+at::Tensor all(const at::Tensor& self) {
+  const at::Tensor result = at::empty({}, self.options().dtype(at::kBool));
+  queue(self, [to = on_host(result), from = on_host(self)] {
+    const at::InferenceMode plain;
+    at::Tensor(to).fill_(from.all());
+  });
+  return result;
+}
+
+at::Tensor& logical_and_(at::Tensor& self, const at::Tensor& other) {
+  queue(self, [to = on_host(self), added = on_host(other)] {
+    const at::InferenceMode plain;
+    at::Tensor(to).logical_and_(added);
+  });
+  return self;
+}
+
 /// The first step of a training asks whether a gradient has other values than zeros.
 at::Tensor any(const at::Tensor& self) { return self.cpu().any().to(self.device()); }
 
@@ -351,8 +385,12 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("copy_", &copy_);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("add_.Tensor", &add_);
+  m.impl("all", &all);
   m.impl("any", &any);
   m.impl("fill_.Scalar", &fill);
+  m.impl("isfinite", &isfinite);
+  m.impl("logical_and_", &logical_and_);
+  m.impl("mul_.Scalar", &mul_);
   m.impl("zero_", &zero_);
 }
 

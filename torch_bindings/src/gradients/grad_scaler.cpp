@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -35,7 +37,8 @@ GradScaler::GradScaler(const GradScalerOptions& options)
 
 bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double factor) {
   const torch::NoGradGuard no_grad;
-  torch::Tensor bad;
+  // The host waits for a device to read a value from it, so it reads one from each.
+  std::vector<torch::Tensor> finite;
   std::unordered_set<const c10::TensorImpl*> seen;  // LibTorch lists a parameter once for each name
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& parameter : group.params()) {
@@ -43,11 +46,19 @@ bool detail::scale_own_gradients(torch::optim::Optimizer& optimizer, double fact
       if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
       torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
       values.mul_(factor);
-      const torch::Tensor here = torch::isfinite(values).all().logical_not().cpu();
-      bad = bad.defined() ? bad.logical_or(here) : here;
+      const torch::Tensor here = torch::isfinite(values).all();
+      const auto before = std::find_if(finite.begin(), finite.end(), [&](const auto& each) {
+        return each.device() == here.device();
+      });
+      if (before == finite.end()) {
+        finite.push_back(here);
+      } else {
+        before->logical_and_(here);
+      }
     }
   }
-  return !bad.defined() || !bad.item<bool>();
+  return std::all_of(finite.begin(), finite.end(),
+                     [](const torch::Tensor& each) { return each.item<bool>(); });
 }
 
 torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
