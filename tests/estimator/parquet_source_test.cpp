@@ -100,6 +100,36 @@ TEST(ParquetSource, RequiresColumnsOfEveryFile) {
               HasSubstr("column 'pixels': 5 values per row do not fill the shape [2, 3]"));
 }
 
+TEST(ParquetSource, RequiresLabelsOfOneKindInAllFiles) {
+  const Folder folder;
+  const std::string path = folder.path().string();
+  const torch::Tensor x = torch::rand({2});
+  const torch::Tensor whole = torch::tensor({1, 2}, torch::kInt64);
+  const torch::Tensor fractions = torch::tensor({0.7, 1.2}, torch::kFloat64);
+  const auto write = [&](const std::string& name, const torch::Tensor& y, const torch::Tensor& z) {
+    write_parquet(folder / name, {"x", "y", "z"}, {x, y, z});
+  };
+  const torch::Tensor list = torch::ones({2, 3}, torch::kInt32);
+  write("a.parquet", whole, list);
+  write("b.parquet", whole.to(torch::kInt32), list.to(torch::kBool));
+  const Columns columns{.features = {"x"}, .labels = {"y", "z"}};
+  ParquetSource::open(path).require(columns);  // all integers become int64
+
+  const auto why = [&] {
+    const Error error = error_of([&] { ParquetSource::open(path).require(columns); });
+    EXPECT_EQ(error.code(), Errc::invalid_argument);
+    return std::string(error.what());
+  };
+  write("c.parquet", fractions, list);
+  EXPECT_THAT(why(), HasSubstr((folder / "c.parquet") + ": label column 'y' is double, and int64 " +
+                               "in " + (folder / "a.parquet")));
+  write("c.parquet", whole, list.to(torch::kFloat32));
+  EXPECT_THAT(why(), HasSubstr("label column 'z' is list<"));
+  // Features have one type whatever the files store.
+  write("c.parquet", fractions, list);
+  ParquetSource::open(path).require({.features = {"y"}, .labels = {"z"}});
+}
+
 std::vector<std::int64_t> chosen(const Selection& selection, std::int64_t rows) {
   std::vector<std::int64_t> numbers;
   for (std::int64_t row = 0; row < rows; ++row) {

@@ -8,6 +8,7 @@
 #include <hvd/core/error.hpp>
 
 #include "store/arrow_status.hpp"
+#include "table/array_values.hpp"
 
 namespace hvd::detail {
 
@@ -37,6 +38,21 @@ std::vector<std::string> parquet_files_in(const Location& location) {
     throw Error(Errc::invalid_argument, fmt::format("{}: no *.parquet in it", location.uri));
   }
   return names;
+}
+
+/// Throws when the file stores a label as integers and the first file does not, or the reverse. A
+/// batch may hold rows of both, in one tensor.
+void require_same_kind(const arrow::Schema& schema, const arrow::Schema& first,
+                       const std::string& first_uri, const std::vector<std::string>& labels) {
+  for (const std::string& label : labels) {
+    const arrow::DataType& type = *schema.GetFieldByName(label)->type();
+    const arrow::DataType& of_first = *first.GetFieldByName(label)->type();
+    if (value_type_of(type).integer == value_type_of(of_first).integer) continue;
+    throw Error(Errc::invalid_argument,
+                fmt::format("label column '{}' is {}, and {} in {}; labels are integers in all "
+                            "files or in none",
+                            label, type.ToString(), of_first.ToString(), first_uri));
+  }
 }
 
 }  // namespace
@@ -124,8 +140,11 @@ void ParquetSource::require(const Columns& columns) const {
   const auto& files = parquet_->files();
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (i > 0 && files[i].schema == files.front().schema) continue;
-    naming(parquet_->uris()[i],
-           [&] { require_columns(*files[i].schema, columns, /*with_labels=*/true); });
+    naming(parquet_->uris()[i], [&] {
+      require_columns(*files[i].schema, columns, /*with_labels=*/true);
+      require_same_kind(*files[i].schema, *files.front().schema, parquet_->uris().front(),
+                        columns.labels);
+    });
   }
 }
 

@@ -45,7 +45,8 @@ class ParquetSource {
   /// Returns the columns of the first file.
   [[nodiscard]] std::vector<Column> schema() const;
   /// Checks that every file has these columns, with types that can be read and that fill their
-  /// shapes. Throws Errc::invalid_argument, naming the file, the column and its type.
+  /// shapes, and that a label column is of integers in all files or in none. Throws
+  /// Errc::invalid_argument, naming the file, the column and its type.
   void require(const Columns& columns) const;
 
  private:
