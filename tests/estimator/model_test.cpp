@@ -68,6 +68,25 @@ TEST(ModelTest, TransformIsForwardInEvaluationMode) {
   }
 }
 
+TEST(ModelTest, TransformLeavesEachModuleInItsMode) {
+  torch::nn::BatchNorm1d frozen(8);
+  torch::nn::Dropout dropout(0.5);
+  torch::nn::Sequential net(torch::nn::Linear(kFeatures, 8), frozen, dropout);
+  const Model model(net, {});
+  frozen->eval();
+  static_cast<void>(model.transform({normal({5, kFeatures}, 9)}));
+  EXPECT_TRUE(net->is_training());
+  EXPECT_TRUE(dropout->is_training());
+  EXPECT_FALSE(frozen->is_training());
+
+  net->eval();
+  dropout->train();
+  static_cast<void>(model.transform({normal({5, kFeatures}, 9)}));
+  EXPECT_FALSE(net->is_training());
+  EXPECT_TRUE(dropout->is_training());
+  EXPECT_FALSE(frozen->is_training());
+}
+
 TEST(ModelTest, ATableWithoutRowsHasTheColumnsAllTheSame) {
   const Folder folder;
   const Model model = make_model(folder);

@@ -14,19 +14,24 @@ using namespace detail;
 
 namespace {
 
+/// Restores the mode of each module inside too, because a program may train with some of them in
+/// evaluation mode.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(torch::nn::Module& module)
-      : module_(module), training_(module.is_training()) {
-    module_.eval();
+  explicit EvaluationMode(torch::nn::Module& module) {
+    module.apply(
+        [this](torch::nn::Module& each) { modes_.emplace_back(&each, each.is_training()); });
+    module.eval();
   }
-  ~EvaluationMode() { module_.train(training_); }
+  ~EvaluationMode() {
+    // `train` also changes the modules inside. They come later in this order.
+    for (const auto& [module, training] : modes_) module->train(training);
+  }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
-  torch::nn::Module& module_;
-  bool training_;
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
 };
 
 }  // namespace

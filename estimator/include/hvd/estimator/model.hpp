@@ -46,7 +46,8 @@ struct FitSummary {
 };
 
 /// A trained network. It shares its module with its copies and with the estimator that trained it.
-/// `transform` puts the module into evaluation mode; one thread at a time may call it.
+/// `transform` puts the module into evaluation mode, and afterwards each module inside into the
+/// mode that it had; one thread at a time may call it.
 class Model {
  public:
   Model(Trainable module, ModelDescription description, FitSummary summary = {});
