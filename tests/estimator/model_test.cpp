@@ -163,6 +163,22 @@ TEST(ModelTest, FilesAreTransformedRowByRow) {
   EXPECT_THAT(below.what(), HasSubstr("has Parquet files already: day=1/part-0.parquet"));
 }
 
+TEST(ModelTest, AnOutputColumnOfALaterFileIsFoundBeforeAnythingIsWritten) {
+  const Folder folder;
+  const Model model = make_model(folder);
+  const torch::Tensor features = normal({9, kFeatures}, 1);
+  write_parquet(folder / "rows/part-0.parquet", {"features"}, {features});
+  write_parquet(folder / "rows/part-1.parquet", {"features", "prediction"},
+                {features, torch::ones({9})});
+  const Error error = error_of([&] {
+    static_cast<void>(model.transform(ParquetSource::open(folder / "rows"), folder / "scored"));
+  });
+  EXPECT_EQ(error.code(), Errc::invalid_argument);
+  EXPECT_THAT(error.what(),
+              AllOf(HasSubstr("part-1.parquet"), HasSubstr("a column 'prediction' already")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "scored"));
+}
+
 TEST(ModelTest, FilesKeepTheirTypes) {
   const Folder folder;
   const Model model = make_model(folder);

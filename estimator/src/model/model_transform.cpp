@@ -75,6 +75,15 @@ std::shared_ptr<arrow::Array> output_column(const torch::Tensor& output, std::in
                                             std::make_shared<TensorBuffer>(offsets), values);
 }
 
+/// Throws when the data has one of these columns, once or more often.
+void require_no_columns(const arrow::Schema& schema, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (schema.GetAllFieldIndices(name).empty()) continue;
+    throw Error(Errc::invalid_argument,
+                fmt::format("output_cols: the data has a column '{}' already", name));
+  }
+}
+
 /// Throws when the folder or a subfolder has Parquet files already, which a reader would take for
 /// files of the result.
 void require_no_files(const Location& folder) {
@@ -170,12 +179,7 @@ std::shared_ptr<arrow::RecordBatch> Model::outputs(const arrow::RecordBatch& bat
 
 std::shared_ptr<arrow::RecordBatch> Model::transform(const arrow::RecordBatch& batch,
                                                      std::int64_t first_row) const {
-  for (const std::string& name : description_.output_cols) {
-    if (batch.schema()->GetFieldIndex(name) >= 0) {
-      throw Error(Errc::invalid_argument,
-                  fmt::format("output_cols: the data has a column '{}' already", name));
-    }
-  }
+  require_no_columns(*batch.schema(), description_.output_cols);
   const auto added = outputs(batch, first_row);
   arrow::FieldVector fields = batch.schema()->fields();
   arrow::ArrayVector arrays = batch.columns();
@@ -192,15 +196,13 @@ ParquetSource Model::transform(const ParquetSource& source, const std::string& u
   Columns features = columns();
   features.labels.clear();
   source.require(features);
-  for (const auto& column : source.schema()) {
-    const auto& own = description_.output_cols;
-    if (std::find(own.begin(), own.end(), column.name) == own.end()) continue;
-    throw Error(Errc::invalid_argument, fmt::format("output_cols: {} has a column '{}' already",
-                                                    source.uri(), column.name));
+  const ParquetFiles& files = ParquetFiles::of(source);
+  for (std::size_t number = 0; number < files.files().size(); ++number) {
+    naming(files.uris()[number],
+           [&] { require_no_columns(*files.files()[number].schema, description_.output_cols); });
   }
   const EstimatorStore store = EstimatorStore::open(uri, {.storage_options = storage_options});
   require_no_files(locate(uri, storage_options));
-  const ParquetFiles& files = ParquetFiles::of(source);
   for (std::size_t number = 0; number < files.files().size(); ++number) {
     const auto bytes = transform_file(*this, files, number);
     store.write(fmt::format("part-{:05}.parquet", number),

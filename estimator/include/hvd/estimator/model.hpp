@@ -69,9 +69,9 @@ class Model {
   [[nodiscard]] std::shared_ptr<arrow::Schema> output_schema() const;
   /// Writes the source's rows with the output columns into the folder `uri`, one file
   /// `part-<n>.parquet` for each of its files, and opens the result. It holds one written file in
-  /// memory at a time. Throws Errc::invalid_argument before anything is written when the source has
-  /// an output column already or lacks a feature column, or when the folder contains Parquet files;
-  /// and what `BatchReader::next` throws.
+  /// memory at a time. Throws Errc::invalid_argument before anything is written when a file of the
+  /// source has an output column already or lacks a feature column, or when the folder contains
+  /// Parquet files; and what `BatchReader::next` throws.
   ParquetSource transform(const ParquetSource& source, const std::string& uri,
                           const StorageOptions& storage_options = {}) const;
 
