@@ -1,4 +1,6 @@
 // Tests whole processes: jobs under hvdrun, processes that a fit starts, and estimator_main.
+#include <limits>
+
 #include <arrow/api.h>
 #include <arrow/io/api.h>
 #include <arrow/ipc/api.h>
@@ -253,6 +255,29 @@ TEST(EstimatorMainTest, MistakesAreOneLineAndAStatus) {
   EXPECT_THAT(missing.err, HasSubstr("nowhere.hvd"));
   const ProcessResult unset = run({PROGRAM, "fit"}, {{"HVD_ESTIMATOR", std::nullopt}});
   EXPECT_THAT(unset.err, HasSubstr("HVD_ESTIMATOR is not set"));
+}
+
+TEST(EstimatorMainTest, NumbersThatDoNotFitAreRefused) {
+  const Folder folder;
+  static_cast<void>(make_rows(folder, 8));
+  const auto refusal = [&](const char* key, const json& value) {
+    json request = request_for(folder);
+    request[key] = value;
+    const Fitted fitted = fit(request);
+    EXPECT_EQ(fitted.process.exit_code(), 1);
+    return fitted.process.err;
+  };
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_THAT(refusal("epochs", std::int64_t{1} << 32 | 1),
+              HasSubstr("epochs is 4294967297; expected a whole number of 32 bits"));
+  EXPECT_THAT(refusal("batch_size", kLargest),
+              HasSubstr("batch_size is 18446744073709551615; expected a whole number of 64 bits"));
+  EXPECT_THAT(refusal("input_shapes", {{kLargest, kFeatures}}),
+              HasSubstr("input_shapes is [[18446744073709551615,6]]; expected a list of lists"));
+  EXPECT_THAT(refusal("seed", -1), HasSubstr("seed is -1; expected a whole number from 0"));
+  json largest = request_for(folder);
+  largest["seed"] = kLargest;
+  EXPECT_EQ(fit(largest).process.exit_code(), 0);
 }
 
 TEST(EstimatorMainTest, AStreamThatIsNoneIsANamedError) {

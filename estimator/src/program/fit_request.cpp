@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -7,6 +8,7 @@
 #include <hvd/core/error.hpp>
 
 #include "program/program.hpp"
+#include "training/whole_number.hpp"
 
 namespace hvd::detail {
 
@@ -24,20 +26,22 @@ template <class... Arguments>
       fmt::format("{}: {}", kVariable, fmt::format(format, std::forward<Arguments>(arguments)...)));
 }
 
-/// Returns the value if it has exactly that JSON type. Without this check the JSON library would
-/// convert it silently, for example 2.5 to an int or true to a number.
+/// Returns whether the value is exactly a T. Without this check the JSON library would convert it
+/// silently, for example 2.5 to an int or true to a number.
 template <class T>
 bool fits(const json& value) {
-  if constexpr (std::is_same_v<T, bool>)
+  if constexpr (std::is_same_v<T, bool>) {
     return value.is_boolean();
-  else if constexpr (std::is_unsigned_v<T>)
-    return value.is_number_unsigned();
-  else if constexpr (std::is_integral_v<T>)
-    return value.is_number_integer();
-  else if constexpr (std::is_same_v<T, std::string>)
+  } else if constexpr (std::is_integral_v<T>) {
+    return is_whole<T>(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
     return value.is_string();
-  else
-    return true;
+  } else if constexpr (std::is_same_v<T, StorageOptions>) {
+    return value.is_object() && std::all_of(value.begin(), value.end(), fits<std::string>);
+  } else {
+    return value.is_array() &&
+           std::all_of(value.begin(), value.end(), fits<typename T::value_type>);
+  }
 }
 
 template <class T>
@@ -45,9 +49,9 @@ constexpr const char* kExpected = "something else";
 template <>
 constexpr const char* kExpected<bool> = "true or false";
 template <>
-constexpr const char* kExpected<int> = "a whole number";
+constexpr const char* kExpected<int> = "a whole number of 32 bits";
 template <>
-constexpr const char* kExpected<std::int64_t> = "a whole number";
+constexpr const char* kExpected<std::int64_t> = "a whole number of 64 bits";
 template <>
 constexpr const char* kExpected<std::uint64_t> = "a whole number from 0";
 template <>
@@ -60,27 +64,9 @@ constexpr const char* kExpected<std::vector<std::vector<std::int64_t>>> =
 template <>
 constexpr const char* kExpected<StorageOptions> = "texts by name";
 
-bool all_integers(const json& value) {
-  if (value.is_array()) {
-    for (const json& each : value) {
-      if (!all_integers(each)) return false;
-    }
-    return true;
-  }
-  return value.is_number_integer();
-}
-
 template <class T>
 T read(const std::string& key, const json& value) {
-  try {
-    if constexpr (std::is_same_v<T, std::vector<std::vector<std::int64_t>>>) {
-      if (all_integers(value)) return value.get<T>();
-    } else {
-      if (fits<T>(value)) return value.get<T>();
-    }
-  } catch (const json::exception&) {
-    // The exception itself is dropped: the error below names the key.
-  }
+  if (fits<T>(value)) return value.get<T>();
   // The message leaves out the value of a key that may hold a secret.
   if constexpr (std::is_same_v<T, StorageOptions>)
     refuse_request("{}: expected {}", key, kExpected<T>);

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -8,7 +7,11 @@
 #include <hvd/core/error.hpp>
 #include <hvd/estimator/history.hpp>
 
+#include "training/whole_number.hpp"
+
 namespace hvd {
+
+using namespace detail;
 
 namespace {
 
@@ -25,14 +28,9 @@ double number(const std::string& field, const ordered_json& value) {
   return value.get<double>();
 }
 
-/// Refuses what the JSON library would convert to another number.
 template <class Integer>
 Integer whole_number(const std::string& field, const ordered_json& value) {
-  const bool fits =
-      value.is_number_unsigned()
-          ? std::in_range<Integer>(value.get<std::uint64_t>())
-          : value.is_number_integer() && std::in_range<Integer>(value.get<std::int64_t>());
-  if (!fits) {
+  if (!is_whole<Integer>(value)) {
     refuse(field, value,
            sizeof(Integer) == 4 ? "whole number of 32 bits" : "whole number of 64 bits");
   }
