@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/whole_number.hpp>
 
 #include "program/program.hpp"
-#include "training/whole_number.hpp"
 
 namespace hvd::detail {
 

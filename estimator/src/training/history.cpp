@@ -5,9 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/whole_number.hpp>
 #include <hvd/estimator/history.hpp>
-
-#include "training/whole_number.hpp"
 
 namespace hvd {
 

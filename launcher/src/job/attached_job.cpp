@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <hvd/core/internal/whole_number.hpp>
+
 #include "base/exit_codes.hpp"
 #include "base/text.hpp"
 #include "job/job.hpp"
@@ -42,21 +44,31 @@ UniqueFd take_descriptor(int fd) {
   return UniqueFd(fd);
 }
 
+template <class Integer>
+Integer whole_number(const json& in, const char* key) {
+  const json& value = in.at(key);
+  if (detail::is_whole<Integer>(value)) return value.get<Integer>();
+  throw LaunchError(kExitUsage,
+                    fmt::format("'{}' of a job is {}, no number that fits", key, value.dump()));
+}
+
 Description read_description() {
   const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   try {
     const json read = json::parse(text);
     Description job;
     for (const json& agent : read.at("agents")) {
-      job.hosts.push_back({.name = agent.at("name"), .slots = agent.at("ranks")});
+      job.hosts.push_back({.name = agent.at("name"), .slots = whole_number<int>(agent, "ranks")});
       if (job.hosts.back().slots < 1) throw LaunchError(kExitUsage, "an agent without ranks");
       job.machines.push_back(agent.at("machine"));
-      job.streams.push_back(take_descriptor(agent.at("stream")));
+      job.streams.push_back(take_descriptor(whole_number<int>(agent, "stream")));
     }
     if (job.hosts.empty()) throw LaunchError(kExitUsage, "a job without agents");
-    job.outcome = take_descriptor(read.at("outcome"));
+    job.outcome = take_descriptor(whole_number<int>(read, "outcome"));
     job.timestamps = read.value("timestamps", false);
-    job.quoted_lines = read.value("quoted_lines", Tail::kLines);
+    if (read.contains("quoted_lines")) {
+      job.quoted_lines = whole_number<std::size_t>(read, "quoted_lines");
+    }
     return job;
   } catch (const json::exception& error) {
     throw LaunchError(kExitUsage,

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <hvd/core/internal/whole_number.hpp>
+
 namespace hvd::trace {
 namespace {
 
@@ -19,8 +21,17 @@ using nlohmann::json;
 constexpr std::int64_t kMostClock = 3'000'000'000'000'000'000;
 constexpr double kMostTime = 1e18;
 
+template <class Integer>
+Integer whole_number(const json& in, const char* key) {
+  const json& value = in.at(key);
+  if (!detail::is_whole<Integer>(value)) {
+    throw std::runtime_error(fmt::format("{} is {}, no number that fits", key, value.dump()));
+  }
+  return value.get<Integer>();
+}
+
 std::int64_t clock_in(const json& args, const char* key) {
-  const auto clock = args.at(key).get<std::int64_t>();
+  const auto clock = whole_number<std::int64_t>(args, key);
   if (clock < -kMostClock || clock > kMostClock) {
     throw std::runtime_error(fmt::format("{} is out of range", key));
   }
@@ -29,10 +40,10 @@ std::int64_t clock_in(const json& args, const char* key) {
 
 Origin origin_of(const json& event) {
   const json& args = event.at("args");
-  if (args.at("format").get<int>() != 1) {
+  if (whole_number<int>(args, "format") != 1) {
     throw std::runtime_error("written by another version of hvd");
   }
-  return {args.at("rank").get<int>(), args.at("host").get<std::string>(),
+  return {whole_number<int>(args, "rank"), args.at("host").get<std::string>(),
           clock_in(args, "steady_to_unix_ns") + clock_in(args, "clock_offset_ns")};
 }
 
@@ -64,7 +75,7 @@ void for_each_event(const std::string& path,
   if (!file) fail(path, "cannot be read");
   std::map<int, Origin> origins;
   const auto take = [&](json& event) {
-    const int rank = event.at("pid").get<int>();
+    const int rank = whole_number<int>(event, "pid");
     if (is_origin(event)) origins[rank] = origin_of(event);
     const auto origin = origins.find(rank);
     if (origin == origins.end()) throw std::runtime_error("not a timeline of hvd");
