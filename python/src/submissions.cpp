@@ -72,11 +72,14 @@ Submission submission_of(OpKind kind, const at::Tensor& input) {
 }
 
 /// Makes the engine call `body` after success. Its work on a device is queued on the stream that
-/// was current when the operation was prepared.
+/// was current when the operation was prepared, and the thread that runs it is in the inference
+/// mode of then: tensors that are made in that mode may be written only in it.
 void finish_with(Submission& submission, std::function<void()> body) {
   submission.finish = [body = std::move(body),
-                       ready = std::static_pointer_cast<detail::StreamEvent>(submission.ready)] {
-    const at::NoGradGuard no_grad_there;  // on the engine's thread
+                       ready = std::static_pointer_cast<detail::StreamEvent>(submission.ready),
+                       inference = c10::InferenceMode::is_enabled()] {
+    const c10::InferenceMode mode_there(inference);  // comes first: off, it turns gradients on
+    const at::NoGradGuard no_grad_there;             // on the engine's thread
     const detail::EventStreamGuard guard(ready.get());
     body();
     if (ready) ready->record();

@@ -36,7 +36,7 @@ class BackendTest(unittest.TestCase):
             self.assertEqual(a.dtype, b.dtype, about)
             self.assertTrue(torch.equal(a, b), f"{about}: {a} is not {b}")
 
-    def compare(self, make, call, about):
+    def compare(self, make, call, about, polls=False):
         """Calls the operation on both groups with equal tensors, blocking and not."""
         for blocking in (True, False):
             results = []
@@ -44,6 +44,8 @@ class BackendTest(unittest.TestCase):
                 tensors = make()
                 work = call(tensors, group, not blocking)
                 if not blocking:
+                    if polls:
+                        ranks.wait_until(work.is_completed)
                     work.wait()
                     self.assertTrue(work.is_completed())
                 results.append([t for each in tensors for t in (each if isinstance(each, list) else [each])])
@@ -263,6 +265,20 @@ class BackendTest(unittest.TestCase):
         tensor = torch.ones(4)
         doubled = dist.all_reduce(tensor, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
         self.same([doubled.wait()], [torch.full((4,), 2.0 * self.size)])
+
+    def test_inference_mode(self):
+        """Tensors that were made in this mode may be written only in it, also by the threads of the engine."""
+        strided = lambda: [values((4, 6), torch.int64).t()]
+        lists = lambda: [[torch.zeros(3) for _ in range(self.size)], values((3,), torch.float32)]
+        with torch.inference_mode():
+            for about, make, call in (
+                    ("reduced", strided, lambda t, group, later: dist.all_reduce(t[0], group=group, async_op=later)),
+                    ("bits", strided, lambda t, group, later: dist.all_reduce(t[0], ReduceOp.BXOR, group, later)),
+                    ("broadcast", strided, lambda t, group, later: dist.broadcast(t[0], 1, group, later)),
+                    ("gathered", lists, lambda t, group, later: dist.all_gather(*t, group, later)),
+                    ("gathered on one", lists, lambda t, group, later:
+                     dist.gather(t[1], t[0] if self.rank == 0 else None, 0, group, later))):
+                self.compare(make, call, about, polls=True)
 
     def sum_on_rank_1_last(self, tensor, callback, group=None):
         """Returns the future of a sum with a callback, which the other ranks have before the operation ends."""

@@ -126,6 +126,22 @@ class HorovodTest(job.JobTest):
         tensor = torch.ones(3)
         self.assertIs(hvd.synchronize(hvd.allreduce_async_(tensor)), tensor)
 
+    def test_inference_mode(self):
+        """An operation goes on in the mode in which it began, whichever thread finishes it."""
+        with torch.inference_mode():
+            tensor = torch.ones(4, 3).t()
+            handles = [hvd.allreduce_async_(tensor, op=hvd.Sum), hvd.allgather_async(torch.ones(2))]
+            for handle in handles:
+                ranks.wait_until(functools.partial(hvd.poll, handle))
+            self.assertIs(hvd.synchronize(handles[0]), tensor)
+            self.assertTrue(hvd.synchronize(handles[1]).is_inference())
+        self.equal(tensor, torch.full((3, 4), self.size))
+        for _ in range(50):
+            handle = hvd.allgather_async(torch.ones(2), name="of the ordinary mode")
+            with torch.inference_mode():
+                hvd.allreduce(torch.ones(1), name="of inference mode")  # its thread may run the other one too
+            self.assertFalse(hvd.synchronize(handle).is_inference())
+
     def test_names_are_per_kind(self):
         tensor = torch.ones(2)
         handles = [hvd.allreduce_async(tensor, name="x"), hvd.allgather_async(tensor, name="x"),

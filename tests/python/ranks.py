@@ -5,6 +5,7 @@ import datetime
 import faulthandler
 import itertools
 import sys
+import time
 import unittest
 
 try:
@@ -35,6 +36,15 @@ def deadline(seconds=60):
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def wait_until(condition, seconds=60):
+    """Waits without calling anything but the condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{condition} did not hold within {seconds} s")
+        time.sleep(0.001)
 
 
 def is_shared(tensor):

@@ -68,8 +68,10 @@ Submission submission_for(Request request, const std::shared_ptr<Buffers>& buffe
 /// Returns a function for the engine's thread that copies the result to the program's tensor.
 std::function<void()> copy_back(torch::Tensor target, const std::shared_ptr<Buffers>& buffers,
                                 std::shared_ptr<StreamEvent> ready) {
-  return [target = std::move(target), reduced = buffers->output, ready = std::move(ready)] {
-    const torch::NoGradGuard no_grad_there;  // on the engine's thread
+  return [target = std::move(target), reduced = buffers->output, ready = std::move(ready),
+          inference = c10::InferenceMode::is_enabled()] {
+    const c10::InferenceMode mode_there(inference);  // comes first: off, it turns gradients on
+    const torch::NoGradGuard no_grad_there;          // on the engine's thread
     const EventStreamGuard guard(ready.get());
     target.copy_(reduced);
     if (ready) ready->record();
@@ -116,12 +118,18 @@ Operation operation_of_other_shape(Request request, const torch::Tensor& tensor,
   const std::shared_ptr<StreamEvent> ready = record_device_event(buffers->input);
   operation.submission = submission_for(std::move(request), buffers, ready);
   const ResultMemory memory(buffers->input, ready);
-  operation.submission.allocate = [result = operation.result, memory](const Shape& shape) {
+  // Another thread of the program, in another mode, may run the operation.
+  const bool inference = c10::InferenceMode::is_enabled();
+  operation.submission.allocate = [result = operation.result, memory,
+                                   inference](const Shape& shape) {
+    const c10::InferenceMode mode_there(inference);
     *result = memory.empty(shape);
     return data_of(*result);
   };
   if (buffers->input.scalar_type() != tensor.scalar_type()) {
-    operation.submission.finish = [result = operation.result, memory, type = tensor.scalar_type()] {
+    operation.submission.finish = [result = operation.result, memory, type = tensor.scalar_type(),
+                                   inference] {
+      const c10::InferenceMode mode_there(inference);
       const torch::NoGradGuard no_grad_there;  // on the engine's thread
       *result = memory.converted(*result, type);
     };
