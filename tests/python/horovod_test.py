@@ -142,6 +142,31 @@ class HorovodTest(job.JobTest):
                 hvd.allreduce(torch.ones(1), name="of inference mode")  # its thread may run the other one too
             self.assertFalse(hvd.synchronize(handle).is_inference())
 
+    def test_a_default_device(self):
+        """It is for the tensors of the program. On this one tensors have no values."""
+        self.addCleanup(torch.set_default_device, None)
+        torch.set_default_device("meta")
+        cpu = functools.partial(torch.ones, device="cpu", requires_grad=True)
+        hvd.shutdown()
+        hvd.init()
+        self.assertTrue(hvd.is_homogeneous())
+        self.assertEqual(hvd.broadcast_object(self.rank, 1), 1)
+        self.assertEqual(hvd.allgather_object(self.rank), list(range(self.size)))
+        output, received = hvd.alltoall(cpu(self.size), [1] * self.size)
+        self.assertEqual(received.tolist(), [1] * self.size)
+        self.assertEqual(hvd.synchronize(hvd.alltoall_async(output.detach(), [1] * self.size))[1].tolist(),
+                         [1] * self.size)
+        rows = cpu(self.rank + 1)
+        (hvd.allgather(rows).sum() + hvd.grouped_allgather([rows])[0].sum()).backward()
+        self.assertEqual(rows.grad.tolist(), [2.0] * (self.rank + 1))
+        parameter = nn.Parameter(cpu(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], 1.0, momentum=0.5))
+        parameter.sum().backward()
+        optimizer.step()
+        hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+        for loss, expected in ((2.0, 2.0), (cpu(()), 1.0)):
+            self.assertEqual(optimizer.step(lambda: loss).item(), expected)
+
     def test_names_are_per_kind(self):
         tensor = torch.ones(2)
         handles = [hvd.allreduce_async(tensor, name="x"), hvd.allgather_async(tensor, name="x"),

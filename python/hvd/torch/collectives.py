@@ -207,7 +207,7 @@ class _Allgather(torch.autograd.Function):
         # As in Horovod the gradient is averaged. The C++ API sums it.
         reduced = allreduce(gradient, op=Average, name=_backward(ctx.name),
                             process_set=ctx.process_set)
-        rows = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set).tolist()
+        rows = allgather(torch.tensor([ctx.rows], device="cpu"), process_set=ctx.process_set).tolist()
         first = sum(rows[:ctx.process_set.rank()])
         return reduced.narrow(0, first, ctx.rows), None, None
 
@@ -231,7 +231,7 @@ class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         reduced = grouped_allreduce(gradients, op=Average, process_set=ctx.process_set)
-        rows = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set)
+        rows = allgather(torch.tensor([ctx.rows], device="cpu"), process_set=ctx.process_set)
         first = rows[:ctx.process_set.rank()].sum(0).tolist()
         return None, None, *[part.narrow(0, start, count)
                              for part, start, count in zip(reduced, first, ctx.rows)]
@@ -278,7 +278,7 @@ def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
 def _splits(splits):
     if splits is None or len(splits) == 0:
         return []
-    splits = torch.as_tensor(splits)
+    splits = torch.as_tensor(splits, device="cpu")
     if splits.is_floating_point():
         raise ValueError(f"splits are integers, not {splits.dtype}")
     return splits.tolist()
@@ -289,7 +289,7 @@ def alltoall_async(tensor, splits=None, name=None, process_set=global_process_se
         output, received = value
         if splits is None:
             return output
-        return output, torch.tensor(received, dtype=torch.int32)
+        return output, torch.tensor(received, dtype=torch.int32, device="cpu")
 
     work = _C.alltoall_async(tensor, _splits(splits), _name("alltoall", name), process_set._id())
     return _Handle(work, result)
@@ -302,7 +302,7 @@ class _Alltoall(torch.autograd.Function):
                                  process_set._id())
         output, ctx.received = work.wait()
         ctx.process_set = process_set
-        received = torch.tensor(ctx.received, dtype=torch.int32)
+        received = torch.tensor(ctx.received, dtype=torch.int32, device="cpu")
         ctx.mark_non_differentiable(received)
         return output, received
 

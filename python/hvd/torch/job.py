@@ -121,7 +121,7 @@ def init(comm=None, process_sets=None):
 def _add_split(process_set):
     """Adds the sets of all ranks, since each has the communicator that it is in."""
     mine = process_set.ranks
-    values = _C.allgather_async(torch.tensor([len(mine), *mine]), "process_sets", 0).wait().tolist()
+    values = _C.allgather_async(torch.tensor([len(mine), *mine], device="cpu"), "process_sets", 0).wait().tolist()
     sets = set()
     while values:
         end = 1 + values[0]
@@ -136,7 +136,7 @@ def _add_split(process_set):
 def learn_hosts():
     """Collective, when the ranks are new."""
     global _local_sizes
-    _local_sizes = _C.allgather_async(torch.tensor([local_size()]), "local_sizes", 0).wait().tolist()
+    _local_sizes = _C.allgather_async(torch.tensor([local_size()], device="cpu"), "local_sizes", 0).wait().tolist()
 
 
 shutdown = _C.shutdown

@@ -178,7 +178,7 @@ class _Distributed(_Wrapper):
         if not unknown:
             return
         mine = [_UNKNOWN if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for p in unknown]
-        agreed = allreduce(torch.tensor(mine, dtype=torch.uint8), op=Max, process_set=self._process_set,
+        agreed = allreduce(torch.tensor(mine, dtype=torch.uint8, device="cpu"), op=Max, process_set=self._process_set,
                            name=f"layouts.{self._parameter_names[unknown[0]]}")
         self._layouts.update((p, layout) for p, layout in zip(unknown, agreed.tolist()) if layout != _UNKNOWN)
 
@@ -244,8 +244,9 @@ class _Distributed(_Wrapper):
             self.synchronize()
         if loss is None or not self._takes_part():
             return loss
-        return allreduce(torch.as_tensor(loss).detach(), name=f"loss.{self._number}", op=self._op,
-                         process_set=self._process_set)
+        if not isinstance(loss, torch.Tensor):
+            loss = torch.tensor(loss, device="cpu")
+        return allreduce(loss.detach(), name=f"loss.{self._number}", op=self._op, process_set=self._process_set)
 
     def step(self, closure=None):
         if closure is not None:  # the base calls it, also several times, and then reads the gradients

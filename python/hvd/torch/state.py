@@ -43,10 +43,10 @@ def broadcast_object(obj=None, root_rank=0, name=None, process_set=global_proces
     name = "broadcast_object" if name is None else name
     sends = rank() == root_rank
     data = _pickled(obj) if sends else None
-    size = torch.tensor([data.numel() if sends else 0])
+    size = torch.tensor([data.numel() if sends else 0], device="cpu")
     broadcast_(size, root_rank, f"{name}.size", process_set)
     if not sends:
-        data = torch.empty(int(size), dtype=torch.uint8)
+        data = torch.empty(int(size), dtype=torch.uint8, device="cpu")
     broadcast_(data, root_rank, f"{name}.data", process_set)
     return obj if sends else _unpickled(data)
 
@@ -55,7 +55,7 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     """Returns the objects of all ranks, in rank order. They are pickled."""
     name = "allgather_object" if name is None else name
     data = _pickled(obj)
-    sizes = allgather_async(torch.tensor([data.numel()]), f"{name}.sizes", process_set)
+    sizes = allgather_async(torch.tensor([data.numel()], device="cpu"), f"{name}.sizes", process_set)
     everything = allgather_async(data, f"{name}.data", process_set)
     sizes = synchronize(sizes).tolist()
     return [_unpickled(part) for part in synchronize(everything).split(sizes)]
@@ -118,7 +118,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
     if rank() == root_rank:
         tensors = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
     else:
-        tensors = [torch.empty(each.shape, dtype=each.dtype) for each in placeholders]
+        tensors = [torch.empty(each.shape, dtype=each.dtype, device="cpu") for each in placeholders]
     handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{index}")
                for index, tensor in enumerate(tensors)]
     for handle in handles:
