@@ -1,5 +1,6 @@
 """Runs a function on ranks that hvdrun starts: `hvd.run(train, np=4)`."""
 
+import argparse
 import ctypes
 import os
 import pickle
@@ -33,6 +34,23 @@ def _hvdrun():
     if found is None:
         raise FileNotFoundError("hvd.run: there is no hvdrun beside this Python or on the PATH")
     return found
+
+
+def _grace(options):
+    """The seconds that hvdrun gives the ranks to end. Ranks that have agreed to stop have them twice."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--grace", type=float, default=5.0)
+    return parser.parse_known_args([str(option) for option in options])[0].grace
+
+
+def _end(job, patience):
+    """Ends hvdrun, which ends the ranks. A terminal sends its interrupt to hvdrun too, and a second signal would kill
+    the ranks, so hvdrun may first end without one."""
+    try:
+        job.wait(patience)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        job.terminate()
+        job.wait()
 
 
 def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None, slots=None,
@@ -88,8 +106,8 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
         with subprocess.Popen(command, preexec_fn=lambda: _end_with(parent)) as job:
             try:
                 code = job.wait()
-            except KeyboardInterrupt:  # hvdrun got it too, and ends the ranks
-                job.wait()
+            except BaseException as error:
+                _end(job, 2 * _grace(options) + 2 if isinstance(error, KeyboardInterrupt) else 0)
                 raise
         if code != 0:
             raise RuntimeError(f"hvd.run: the job ended with exit code {code}")

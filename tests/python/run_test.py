@@ -34,6 +34,9 @@ def tell_and_wait(folder):
     signal.pause()
 
 
+PROGRAM = "import sys, hvd, run_test; hvd.run(run_test.tell_and_wait, (sys.argv[1],), np=2)"
+
+
 def runs(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -50,31 +53,44 @@ class RunTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "exit code 1"):
             hvd.run(fail_on_one, num_proc=2)
 
-    def test_no_process_is_left_when_the_caller_is_killed(self):
-        def wait_until(condition):
-            deadline = time.monotonic() + 60
-            while not condition():
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.01)
+    def wait_until(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
-        program = "import sys, hvd, run_test; hvd.run(run_test.tell_and_wait, (sys.argv[1],), np=2)"
-        for number in (signal.SIGKILL, signal.SIGTERM):
-            with tempfile.TemporaryDirectory() as folder:
-                path = os.pathsep.join(filter(None, (os.path.dirname(__file__), os.environ.get("PYTHONPATH"))))
-                caller = subprocess.Popen([sys.executable, "-c", program, folder],
-                                          env={**os.environ, "PYTHONPATH": path, "TMPDIR": folder})
+    def end_caller(self, program, number):
+        """Sends the signal to a program that runs two ranks, checks that none is left, and returns its exit code."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.pathsep.join(filter(None, (os.path.dirname(__file__), os.environ.get("PYTHONPATH"))))
+            with subprocess.Popen([sys.executable, "-c", program, folder], stderr=subprocess.DEVNULL,
+                                  env={**os.environ, "PYTHONPATH": path, "TMPDIR": folder}) as caller:
+                pids = []
                 try:
                     files = [pathlib.Path(folder, str(rank)) for rank in range(2)]
-                    wait_until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
+                    self.wait_until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files))
                     pids = " ".join(file.read_text() for file in files).split()
-                finally:
                     caller.send_signal(number)
-                    caller.wait()
-                try:
-                    wait_until(lambda: not any(map(runs, pids)))
+                    caller.wait(60)
+                    self.wait_until(lambda: not any(map(runs, pids)))
                 finally:
+                    caller.kill()
                     for pid in filter(runs, pids):
                         os.kill(int(pid), signal.SIGKILL)
+            return caller.returncode
+
+    def test_no_process_is_left_when_the_caller_is_killed(self):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            self.assertEqual(self.end_caller(PROGRAM, number), -number)
+
+    def test_an_exception_of_a_signal_handler_ends_the_ranks(self):
+        handler = "import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
+        self.assertEqual(self.end_caller(PROGRAM.replace("; ", f"\n{handler}\n", 1), signal.SIGTERM), 7)
+
+    def test_an_interrupt_of_the_caller_alone_ends_the_ranks(self):
+        """A terminal would send it to hvdrun too."""
+        self.assertEqual(self.end_caller(PROGRAM.replace("np=2", "np=2, options=['--grace', '0.1']"), signal.SIGINT),
+                         -signal.SIGINT)
 
     def test_arguments_are_checked(self):
         with self.assertRaisesRegex(ValueError, "hosts and hostfile"):
