@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <hvd/core/error.hpp>
 #include <hvd/core/internal/pair_set.hpp>
@@ -28,6 +29,7 @@ constexpr std::size_t kMostNames = 1024;
 struct LiveGroup {
   std::weak_ptr<Context> context;
   std::weak_ptr<AnySource> any_source;
+  pid_t process = -1;  ///< the one that has made it
 };
 std::mutex live_mutex;
 std::vector<LiveGroup> live_groups;
@@ -95,6 +97,7 @@ void await_launch(const hvd::Work& work) {
 GroupBackend::GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            Settings settings)
     : c10d::Backend(rank, size),
+      process_(::getpid()),
       settings_(std::move(settings)),
       store_(store),
       any_source_(std::make_shared<AnySource>(store, rank, size)) {
@@ -103,13 +106,20 @@ GroupBackend::GroupBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   completer_ = std::make_shared<FutureCompleter>(context_->config().stream_ordered);
   const std::lock_guard lock(live_mutex);
   std::erase_if(live_groups, [](const LiveGroup& group) { return group.context.expired(); });
-  live_groups.push_back({context_, any_source_});
+  live_groups.push_back({context_, any_source_, process_});
 }
 
 GroupBackend::~GroupBackend() { leave(); }
 
 void GroupBackend::leave() noexcept {
   if (!context_) return;
+  if (::getpid() != process_) {
+    // A forked child has the memory of the group, but not the threads that would end it.
+    static_cast<void>(new auto(std::move(any_source_)));
+    static_cast<void>(new auto(std::move(completer_)));
+    static_cast<void>(new auto(std::move(context_)));
+    return;
+  }
   context_->disconnect();  // does nothing after `shutdown`
   any_source_.reset();
   completer_->stop();
@@ -121,12 +131,14 @@ void GroupBackend::leave() noexcept {
 void GroupBackend::leave_all() noexcept {
   const std::lock_guard lock(live_mutex);
   for (const LiveGroup& group : live_groups) {
+    if (group.process != ::getpid()) continue;  // as in `leave`
     if (const auto context = group.context.lock()) context->disconnect();
     if (const auto any_source = group.any_source.lock()) any_source->stop();
   }
 }
 
 void GroupBackend::shutdown() {
+  if (::getpid() != process_) return;
   try {
     context_->shutdown();
   } catch (const Error&) {

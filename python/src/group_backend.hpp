@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/version.h>
 
@@ -94,7 +95,7 @@ class GroupBackend : public c10d::Backend {
     return placement_->empty_row(size, options);
   }
 
-  /// Waits for the other ranks. Later operations throw.
+  /// Waits for the other ranks, but in a forked child. Later operations throw.
   void shutdown() override;
   void abort() override { context_->abort("the process group was aborted"); }
 
@@ -128,6 +129,7 @@ class GroupBackend : public c10d::Backend {
   WorkPointer message(const at::Tensor& tensor, int from, int to, int tag);
   bool was_received(int from, int tag, std::uint64_t number);
 
+  const pid_t process_;  ///< the one that has made the group
   Settings settings_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<AnySource> any_source_;

@@ -1,6 +1,8 @@
 """Compares every operation of the backend hvd with gloo's, in the same processes."""
 
+import atexit
 import datetime
+import multiprocessing
 import threading
 import unittest
 
@@ -279,6 +281,21 @@ class BackendTest(unittest.TestCase):
                     ("gathered on one", lists, lambda t, group, later:
                      dist.gather(t[1], t[0] if self.rank == 0 else None, 0, group, later))):
                 self.compare(make, call, about, polls=True)
+
+    def test_a_forked_child_ends(self):
+        """It has the groups of its parent, but none of their threads."""
+        group = dist.new_group()
+        for ends in (atexit._run_exitfuncs, lambda: dist.destroy_process_group(group)):
+            dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future().wait()
+            if self.rank < 2:
+                (dist.send if self.rank == 0 else dist.recv)(torch.ones(1), 1 - self.rank, group=group)
+            child = multiprocessing.get_context("fork").Process(target=ends)
+            child.start()
+            child.join(60)
+            child.kill()
+            child.join()
+            self.assertEqual(child.exitcode, 0)
+        dist.destroy_process_group(group)
 
     def sum_on_rank_1_last(self, tensor, callback, group=None):
         """Returns the future of a sum with a callback, which the other ranks have before the operation ends."""
