@@ -407,6 +407,30 @@ class HorovodTest(job.JobTest):
                     optimizer.step()
             self.equal(model.weight.detach(), torch.full((1, 3), -4 * self.sum_of(lambda rank: rank + 1.0)))
 
+    def test_an_optimizer_of_an_earlier_job(self):
+        """A rank that has joined since has a new one, as has every rank but 0 here."""
+        weight = nn.Parameter(torch.zeros(2))
+        make = lambda: hvd.DistributedOptimizer(torch.optim.SGD([weight], 1.0), [("weight", weight)])
+
+        def step():
+            optimizer.zero_grad()
+            weight.sum().backward()
+            with ranks.deadline():
+                optimizer.step()
+                hvd.barrier()
+
+        optimizer = make()
+        step()
+        hvd.shutdown()
+        hvd.init()
+        if self.rank > 0:
+            del optimizer
+            optimizer = make()
+        step()
+        self.equal(weight.detach(), [-2.0, -2.0])
+        hvd.shutdown()  # the ranks have made different numbers of optimizers in this job
+        hvd.init()
+
     def test_a_step_after_a_failed_reduction(self):
         fails = True
 

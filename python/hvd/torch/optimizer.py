@@ -65,7 +65,7 @@ class _Distributed(_Wrapper):
         weakref.finalize(self, _remove, self._hooks).atexit = False
         self._watch(self._trained())
         self._layouts = {}  # of the parameters that some rank has used, the same on all ranks
-        self._generation = None  # of the ranks; the following is known for one generation
+        self._job = None  # the following is known for one job and generation of ranks
         self._placement = None  # of the gradients, in shared memory
 
     def _watch(self, parameters):
@@ -164,11 +164,11 @@ class _Distributed(_Wrapper):
 
         return finish
 
-    def _begin_generation(self, trained):
-        generation = _C.elastic_generation()
-        if generation == self._generation:
+    def _begin_job(self, trained):
+        job = job_number()
+        if job == self._job:
             return
-        self._generation = generation
+        self._job = job
         self._layouts = {}  # newcomers know nothing
         self._placement = _C.GradientPlacement(trained)
 
@@ -206,7 +206,7 @@ class _Distributed(_Wrapper):
     def _submit_rest(self):
         trained = self._trained()
         self._watch(trained)
-        self._begin_generation(trained)
+        self._begin_job(trained)
         self._agree_on_layouts(trained)
         # A parameter that this rank has not used: another rank may have.
         for p in trained:
