@@ -6,8 +6,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
-from hvd.torch import elastic
+from hvd.torch import HorovodInternalError, elastic
 
 TRAINER = pathlib.Path(__file__).with_name("elastic_trainer.py")
 
@@ -25,6 +26,19 @@ class ElasticTest(unittest.TestCase):
         step, together, sizes = seen[0][:3]
         self.assertEqual((together, sizes), (5, [1, 2]))
         self.assertGreaterEqual(step, 8)  # three before the loss, and those together
+
+    def test_a_commit_counts_once_its_content_is_there(self):
+        """Otherwise a rank that could not get it would send its older content in the next generation."""
+        state = elastic.ObjectState(step=1)
+        with mock.patch.object(elastic.job, "learn_hosts"), \
+                mock.patch.object(elastic, "allgather_object", lambda mine, name: [mine, 2, 5]):
+            with mock.patch.object(state, "_broadcast", side_effect=HorovodInternalError):
+                self.assertRaises(HorovodInternalError, state._meet)
+            self.assertEqual((state._saves, state.step), (0, 1))
+            with mock.patch.object(state, "_broadcast", return_value={"step": 6}) as broadcast:
+                state._meet()
+            broadcast.assert_called_once_with({"step": 1}, 2)
+        self.assertEqual((state._saves, state.step), (5, 6))
 
     def test_sampler_divides_what_is_left(self):
         samplers = [elastic.ElasticSampler(range(10), seed=4) for _ in range(3)]

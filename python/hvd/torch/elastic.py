@@ -82,9 +82,10 @@ class State:
         """Gives all ranks the state of the one with the latest commit, the first of several."""
         job.learn_hosts()
         saves = allgather_object(self._saves, "elastic.saves")
-        self._saves = max(saves)
-        self._root = saves.index(self._saves)
+        latest = max(saves)
+        self._root = saves.index(latest)
         self.sync()
+        self._saves = latest  # only now: after a failure this rank still has its own commit
 
 
 class ObjectState(State):
