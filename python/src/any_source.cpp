@@ -85,17 +85,37 @@ void AnySource::watch() {
 }
 
 AnySource::Message AnySource::next(int tag, milliseconds timeout) {
-  const std::lock_guard lock(receiver_mutex_);
-  if (!receiver_store_) {
-    receiver_store_ = store_->clone();
+  const Deadline deadline = Clock::now() + timeout;
+  std::unique_lock lock(receivers_mutex_);
+  Receiver& receiver = receivers_[tag];
+  lock.unlock();
+  const std::unique_lock turn(receiver.turn, deadline);
+  if (!turn) return {};
+  lock.lock();
+  if (idle_stores_.empty()) idle_stores_.push_back(store_->clone());
+  const c10::intrusive_ptr<c10d::Store> store = idle_stores_.back();
+  idle_stores_.pop_back();
+  if (!std::exchange(asks_, true)) {
     for (int other = 0; other < size_; ++other) {
-      if (other != rank_) receiver_store_->set(asked_key(other), "");
+      if (other != rank_) store->set(asked_key(other), "");
     }
   }
-  const std::string key = announcement_key(rank_, tag, read_[tag] + 1);
-  if (!wait_for(*receiver_store_, key, timeout)) return {};
-  ++read_[tag];
-  const std::string text = receiver_store_->get_to_str(key);
+  lock.unlock();
+  const Message message = read(receiver, tag, *store, deadline);
+  lock.lock();
+  idle_stores_.push_back(store);
+  return message;
+}
+
+/// Each announcement has one reader, which deletes it.
+AnySource::Message AnySource::read(Receiver& receiver, int tag, c10d::Store& store,
+                                   Deadline deadline) const {
+  const std::string key = announcement_key(rank_, tag, receiver.read + 1);
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  if (!wait_for(store, key, left)) return {};
+  ++receiver.read;
+  const std::string text = store.get_to_str(key);
+  store.deleteKey(key);
   return {std::stoi(text), std::stoull(text.substr(text.find(' ')))};
 }
 

@@ -59,9 +59,18 @@ class AnySource {
   std::vector<Sent> sent_;  // before anybody asked
   std::thread watcher_;     // from the first message on, until somebody asks
 
-  std::mutex receiver_mutex_;  // guards what a receiver needs, which may wait for long
-  c10::intrusive_ptr<c10d::Store> receiver_store_;
-  std::map<int, std::int64_t> read_;  // announcements by tag
+  /// Threads that wait for one tag receive one after the other.
+  struct Receiver {
+    std::timed_mutex turn;
+    std::int64_t read = 0;  ///< announcements
+  };
+  Message read(Receiver& receiver, int tag, c10d::Store& store, Deadline deadline) const;
+
+  std::mutex receivers_mutex_;  // guards what follows, and is not held while a thread waits
+  bool asks_ = false;
+  std::map<int, Receiver> receivers_;  // by tag
+  // A client of a store lets one thread wait at a time, so each thread that waits has its own.
+  std::vector<c10::intrusive_ptr<c10d::Store>> idle_stores_;
 };
 
 /// A receive whose sender is found by the thread that waits.

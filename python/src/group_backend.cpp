@@ -503,6 +503,7 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     try {
       store_->wait({key(rank)}, std::max(left, milliseconds{1}));
+      store_->deleteKey(key(rank));
     } catch (const c10::Error&) {
       missing.push_back(rank);
       if (!wait_all_ranks) break;
@@ -511,7 +512,11 @@ void GroupBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   const std::string late =
       fmt::format("{} {}", missing.size() > 1 ? "Ranks" : "Rank", fmt::join(missing, ", "));
   store_->set(key("all"), missing.empty() ? "" : late);
-  if (missing.empty()) return;
+  if (missing.empty()) {
+    // All ranks are here, so they have read the answer of the barrier before.
+    if (number > 0) store_->deleteKey(fmt::format("monitored/{}/all", number - 1));
+    return;
+  }
   if (timeout <= milliseconds{0}) {
     fail("Rank 0 timed out in monitoredBarrier after 0 ms");
   }

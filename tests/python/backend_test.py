@@ -230,6 +230,39 @@ class BackendTest(unittest.TestCase):
                 if self.rank == self.size - 1:
                     dist.send(torch.tensor([self.rank, 2]), 0, tag=3)
 
+    def test_threads_that_receive_from_any_rank(self):
+        """Each waits for another tag, and the message of the one that began last comes first."""
+        dist.barrier()
+        with ranks.deadline():
+            for _ in range(3):
+                received = {tag: torch.zeros(1, dtype=torch.int64) for tag in (11, 12)}
+                if self.rank == 0:
+                    threads = [threading.Thread(target=dist.recv, args=(tensor,), kwargs={"tag": tag})
+                               for tag, tensor in received.items()]
+                    for thread in threads:
+                        thread.start()
+                    self.assertFalse(dist.irecv(torch.zeros(1), tag=13).is_completed())
+                    for thread in threads:
+                        thread.join()
+                    self.assertEqual(received, {tag: tag for tag in received})
+                elif self.rank == 1:
+                    for tag in reversed(received):
+                        dist.send(torch.tensor([tag]), 0, tag=tag)
+
+    def test_the_store_does_not_grow(self):
+        store = dist.distributed_c10d._get_default_store()
+        keys = []
+        for _ in range(4):
+            dist.monitored_barrier()
+            if self.rank > 0:
+                dist.send(torch.ones(1), 0, tag=5)
+            for _ in range(self.size - 1 if self.rank == 0 else 0):
+                dist.recv(torch.zeros(1), tag=5)
+            dist.barrier(self.gloo)
+            keys.append(store.num_keys())
+            dist.barrier(self.gloo)
+        self.assertEqual(keys[1:], keys[1:2] * 3)
+
     def test_nobody_sends(self):
         group = dist.new_group(timeout=datetime.timedelta(seconds=60))
         with self.assertRaisesRegex(dist.DistBackendError, "no rank has sent"):
