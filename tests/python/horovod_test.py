@@ -79,7 +79,8 @@ class HorovodTest(job.JobTest):
             tensor = torch.full(case["shape"], self.rank + 1).to(case["dtype"])
             total = self.sum_of(lambda r: r + 1)
             self.equal(hvd.allreduce(tensor, op=hvd.Sum), torch.full(case["shape"], total))
-            self.equal(hvd.allreduce(tensor, average=False), torch.full(case["shape"], total))
+            for false in (False, 0, torch.tensor(False)):
+                self.equal(hvd.allreduce(tensor, average=false), torch.full(case["shape"], total))
             self.equal(hvd.allreduce(tensor, op=hvd.Max), torch.full(case["shape"], self.size))
             self.equal(hvd.allreduce(tensor, op=hvd.Min), torch.full(case["shape"], 1))
             self.equal(hvd.allreduce(tensor, op=hvd.Product), torch.full(case["shape"], math.factorial(self.size)))

@@ -54,7 +54,7 @@ def _op(op, average):
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     if op is None:
-        return Sum if average is False else Average
+        return Average if average is None or average else Sum  # Horovod takes any true or false value
     return op
 
 
