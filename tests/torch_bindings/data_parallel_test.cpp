@@ -200,16 +200,22 @@ TEST_P(DataParallel, AModuleMayMoveToAnotherDtype) {
 TEST_P(DataParallel, AModuleWithHooksOfTheProgramMayMoveToAnotherDtype) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {
-    torch::nn::Linear layer(3, 1);
-    DistributedDataParallel parallel(layer, {.context = &context});
-    for (torch::Tensor& parameter : layer->parameters()) {
-      parameter.register_hook([](const torch::Tensor& gradient) { return 2 * gradient; });
-    }
-    for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
-      layer->to(dtype);
-      layer->zero_grad();
-      (layer->weight.sum() * (context.rank() + 1)).backward();
-      EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), size + 1, 1e-6);
+    for (const bool is_frozen_first : {false, true}) {
+      torch::nn::Linear layer(3, 1);
+      for (torch::Tensor& parameter : layer->parameters()) {
+        parameter.set_requires_grad(!is_frozen_first);
+      }
+      DistributedDataParallel parallel(layer, {.context = &context});
+      for (torch::Tensor& parameter : layer->parameters()) {
+        parameter.set_requires_grad(true);
+        parameter.register_hook([](const torch::Tensor& gradient) { return 2 * gradient; });
+      }
+      for (const auto dtype : {torch::kFloat64, torch::kFloat32}) {
+        layer->to(dtype);
+        layer->zero_grad();
+        (layer->weight.sum() * (context.rank() + 1)).backward();
+        EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), size + 1, 1e-6);
+      }
     }
   });
 }

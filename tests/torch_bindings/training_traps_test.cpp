@@ -499,6 +499,22 @@ TEST_P(Traps, AfterAFailedPassARankWithoutRowsTakesPartInStep) {
   });
 }
 
+TEST_P(Traps, AfterAFailedPassGradientsOfTheProgramsOwnAreReduced) {
+  on_ranks(GetParam(), [](Context& context) {
+    bool fails = true;
+    torch::nn::Linear layer(kFeatures, 8);
+    DistributedSGD optimizer(
+        *layer, kSgd,
+        {.compressor = std::make_shared<Faulty>([&fails] { return fails; }), .context = &context});
+    EXPECT_EQ(code_of([&] { layer->weight.sum().backward(); }), Errc::internal);
+    fails = false;
+    optimizer.zero_grad();
+    layer->weight.mutable_grad() = torch::full_like(layer->weight, context.rank() + 1.0);
+    optimizer.step();
+    EXPECT_TRUE(verify(*layer, context));
+  });
+}
+
 TEST_P(Traps, AnOptimizerThatEndsWithWorkInFlight) {
   on_ranks(GetParam(), [](Context& context) {
     auto net = make_net(1);

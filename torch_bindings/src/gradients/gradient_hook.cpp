@@ -1,6 +1,9 @@
 #include "gradients/gradient_hook.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/autograd/function.h>
@@ -65,16 +68,38 @@ class Reattach final : public torch::autograd::FunctionPreHook {
 
 using PreHooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
 
-/// Returns the accumulator of a parameter, which LibTorch makes only while the parameter requires a
-/// gradient. It is null for a tensor that cannot require one.
-auto accumulator_of(const torch::Tensor& parameter) {
-  const bool is_frozen = !parameter.requires_grad();
-  const bool may_thaw =
-      torch::autograd::isDifferentiableType(parameter.scalar_type()) && !parameter.is_inference();
-  if (is_frozen && may_thaw) parameter.set_requires_grad(true);
-  auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
-  if (is_frozen && may_thaw) parameter.set_requires_grad(false);
-  return accumulator;
+/// Lets a frozen parameter require a gradient while this lives, if it can, because LibTorch makes
+/// accumulators and adds hooks only then.
+class Thawed {
+ public:
+  explicit Thawed(const torch::Tensor& parameter)
+      : parameter_(parameter),
+        was_frozen_(!parameter.requires_grad() && !parameter.is_inference() &&
+                    torch::autograd::isDifferentiableType(parameter.scalar_type())) {
+    if (was_frozen_) parameter_.set_requires_grad(true);
+  }
+  ~Thawed() {
+    if (was_frozen_) parameter_.set_requires_grad(false);
+  }
+  Thawed(const Thawed&) = delete;
+  Thawed& operator=(const Thawed&) = delete;
+
+ private:
+  const torch::Tensor& parameter_;
+  const bool was_frozen_;
+};
+
+/// When the program adds its first hook to a parameter, LibTorch destroys the hooks that are there.
+/// This adds one and removes it, so that the program's is not the first.
+void keep_hooks(const torch::Tensor& parameter) {
+  PreHooks& hooks = torch::autograd::impl::hooks(parameter);
+  const bool are_ours = std::all_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+    return dynamic_cast<const Reattach*>(hook.get()) != nullptr;
+  });
+  if (!are_ours) return;
+  PreHooks ours = std::exchange(hooks, {});
+  parameter.remove_hook(parameter.register_hook([](const torch::Tensor&) {}));
+  std::move(ours.begin(), ours.end(), std::back_inserter(hooks));
 }
 
 }  // namespace
@@ -82,7 +107,8 @@ auto accumulator_of(const torch::Tensor& parameter) {
 void GradientHook::attach(const torch::Tensor& parameter, GradientListener& listener,
                           std::size_t index) {
   if (accumulator_ && !parameter.requires_grad()) return;
-  auto accumulator = accumulator_of(parameter);
+  const Thawed thawed(parameter);
+  auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
   if (!accumulator || accumulator == accumulator_) return;
   remove_from_accumulator();
   accumulator_ = std::move(accumulator);
@@ -92,14 +118,11 @@ void GradientHook::attach(const torch::Tensor& parameter, GradientListener& list
   key_ = accumulator_->add_post_hook(std::make_unique<NotifyAfter>(listener, index));
   if (parameter_.defined()) return;
   parameter_ = parameter;
-  // The parameter has a list of hooks, because it has an accumulator. LibTorch empties it when the
-  // program adds its first hook, so one is added before, and removed.
-  PreHooks& hooks = torch::autograd::impl::hooks(parameter_);
-  if (hooks.empty() && parameter.requires_grad()) {
-    parameter_.remove_hook(parameter_.register_hook([](const torch::Tensor&) {}));
-  }
-  // LibTorch's add_hook refuses a parameter with a hook of the program.
-  hooks.push_back(std::make_unique<Reattach>(*this, parameter_, listener, index));
+  keep_hooks(parameter_);
+  // LibTorch's add_hook refuses a parameter with a hook of the program. The parameter has a list of
+  // hooks, because it has an accumulator.
+  torch::autograd::impl::hooks(parameter_)
+      .push_back(std::make_unique<Reattach>(*this, parameter_, listener, index));
 }
 
 bool GradientHook::is_on(const torch::Tensor& parameter) {

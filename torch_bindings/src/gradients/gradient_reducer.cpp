@@ -515,7 +515,9 @@ void GradientReducer::set_weight(double weight) {
 void GradientReducer::skip_step() { impl().end_step(); }
 
 void GradientReducer::forget_failed_step() {
-  if (impl().is_reduced && impl().error) impl().begin_step();
+  if (!impl().is_reduced || !impl().error) return;
+  impl().error.clear();
+  impl().end_step();
 }
 
 void GradientReducer::require_idle(const char* caller) const {
