@@ -37,7 +37,7 @@ def _hvdrun():
 
 
 def _grace(options):
-    """The seconds that hvdrun gives the ranks to end. Ranks that have agreed to stop have them twice."""
+    """The seconds that hvdrun gives the ranks to end. It gives ranks that have agreed to stop twice as long."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--grace", type=float, default=5.0)
     return parser.parse_known_args([str(option) for option in options])[0].grace

@@ -95,7 +95,7 @@ class GroupBackend : public c10d::Backend {
     return placement_->empty_row(size, options);
   }
 
-  /// Waits for the other ranks, but in a forked child. Later operations throw.
+  /// Waits for the other ranks. Later operations throw. Does nothing in a forked child.
   void shutdown() override;
   void abort() override { context_->abort("the process group was aborted"); }
 

@@ -72,14 +72,15 @@ Submission submission_of(OpKind kind, const at::Tensor& input) {
 }
 
 /// Makes the engine call `body` after success. Its work on a device is queued on the stream that
-/// was current when the operation was prepared, and the thread that runs it is in the inference
-/// mode of then: tensors that are made in that mode may be written only in it.
+/// was current when the operation was prepared, and the thread that runs it has the inference
+/// mode that was set then: tensors that are made in that mode may be written only in it.
 void finish_with(Submission& submission, std::function<void()> body) {
   submission.finish = [body = std::move(body),
                        ready = std::static_pointer_cast<detail::StreamEvent>(submission.ready),
                        inference = c10::InferenceMode::is_enabled()] {
-    const c10::InferenceMode mode_there(inference);  // comes first: off, it turns gradients on
-    const at::NoGradGuard no_grad_there;             // on the engine's thread
+    // These are of the engine's thread. InferenceMode(false) enables gradients, so it comes first.
+    const c10::InferenceMode mode_there(inference);
+    const at::NoGradGuard no_grad_there;
     const detail::EventStreamGuard guard(ready.get());
     body();
     if (ready) ready->record();

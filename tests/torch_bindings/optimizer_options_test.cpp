@@ -517,7 +517,7 @@ TEST_P(OptimizerOption, WhenAdasumFailsTheParametersAreThoseBeforeTheStep) {
   });
 }
 
-// Its momentum is each rank's own, and moves it on.
+// Momentum differs between ranks, and still changes a frozen parameter.
 TEST_P(OptimizerOption, WithAdasumAParameterThatFreezesStaysTheSameOnAllRanks) {
   on_ranks(GetParam(), [](Context& context) {
     auto net = make_net(1);

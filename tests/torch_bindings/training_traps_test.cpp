@@ -475,7 +475,7 @@ TEST_P(Traps, AnExceptionOutOfTheBackwardPass) {
   });
 }
 
-// The last rank, or all others, have no rows in the pass after that.
+// The last rank, or all others, have no rows in the pass after one that has failed.
 TEST_P(Traps, AfterAFailedPassARankWithoutRowsTakesPartInStep) {
   const int size = GetParam();
   on_ranks(size, [&](Context& context) {

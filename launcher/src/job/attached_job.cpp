@@ -48,8 +48,8 @@ template <class Integer>
 Integer whole_number(const json& in, const char* key) {
   const json& value = in.at(key);
   if (detail::is_whole<Integer>(value)) return value.get<Integer>();
-  throw LaunchError(kExitUsage,
-                    fmt::format("'{}' of a job is {}, no number that fits", key, value.dump()));
+  throw LaunchError(kExitUsage, fmt::format("'{}' of a job is {}, not a whole number in range", key,
+                                            value.dump()));
 }
 
 Description read_description() {

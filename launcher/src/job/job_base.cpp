@@ -104,7 +104,7 @@ void JobBase::stop_self() {
 // ---- output
 
 void JobBase::on_output(const Output& frame) {
-  if (reported_) return;  // of an agent that is not waited for any more
+  if (reported_) return;  // the agent is not waited for any more
   if (status_) status_->clear_live_lines(detail::text_of(frame.bytes));
   try {
     output_.add(frame);

@@ -25,7 +25,8 @@ template <class Integer>
 Integer whole_number(const json& in, const char* key) {
   const json& value = in.at(key);
   if (!detail::is_whole<Integer>(value)) {
-    throw std::runtime_error(fmt::format("{} is {}, no number that fits", key, value.dump()));
+    throw std::runtime_error(
+        fmt::format("{} is {}, not a whole number in range", key, value.dump()));
   }
   return value.get<Integer>();
 }

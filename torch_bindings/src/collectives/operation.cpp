@@ -70,8 +70,9 @@ std::function<void()> copy_back(torch::Tensor target, const std::shared_ptr<Buff
                                 std::shared_ptr<StreamEvent> ready) {
   return [target = std::move(target), reduced = buffers->output, ready = std::move(ready),
           inference = c10::InferenceMode::is_enabled()] {
-    const c10::InferenceMode mode_there(inference);  // comes first: off, it turns gradients on
-    const torch::NoGradGuard no_grad_there;          // on the engine's thread
+    // These are of the engine's thread. InferenceMode(false) enables gradients, so it comes first.
+    const c10::InferenceMode mode_there(inference);
+    const torch::NoGradGuard no_grad_there;
     const EventStreamGuard guard(ready.get());
     target.copy_(reduced);
     if (ready) ready->record();

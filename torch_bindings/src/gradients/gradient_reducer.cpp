@@ -122,7 +122,8 @@ void GradientReducer::Impl::before_gradient(std::size_t index) {
   if (!slot.grad_is_reduced) return;
   torch::Tensor& gradient = slot.parameter.mutable_grad();
   const bool pass_is_sent = no_sync_depth == 0 && options.backward_passes_per_step == 1;
-  // The zeros of `zero_grad(false)` stay where they are. On a device the host would have to wait.
+  // A gradient of zeros, as after `zero_grad(false)`, stays in place. Before a pass that is sent,
+  // this is not checked on a device, because the host would have to wait.
   const bool looks = gradient.defined() && (gradient.is_cpu() || !pass_is_sent);
   const torch::Tensor values = looks && gradient.is_sparse() ? gradient._values() : gradient;
   const bool is_zero = !gradient.defined() || (looks && !values.any().item<bool>());

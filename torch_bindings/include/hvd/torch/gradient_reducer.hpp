@@ -124,7 +124,7 @@ class GradientReducer {
 
   /// Reduces the gradients that have not been submitted, with zeros for missing ones, and waits for
   /// all of them. Collective unless a backward pass has done it already. Throws the first error of
-  /// this step, which is over then, as after `step()`.
+  /// this step. If it throws, it has ended the step, as `step()` does.
   void synchronize();
   /// Synchronizes, unless a backward pass has done so since the last call.
   void finish_pass();

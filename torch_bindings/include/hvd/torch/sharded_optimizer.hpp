@@ -155,7 +155,7 @@ class ShardedOptimizer final : private detail::ParameterShards,
   /// Collective. A closure is called once, and its loss is reduced as the gradients are.
   torch::Tensor step(LossClosure closure = nullptr) override { return Shards::step(closure); }
   /// Drops gradients that no `step()` has used. It is needed only after a `backward()` without a
-  /// `step()`, and is collective then: on every rank, the pass must have used some parameter.
+  /// `step()`, and is collective then. Not to be called if some rank's pass has used no parameter.
   void zero_grad(bool /*set_to_none*/ = true) { Shards::zero_grad(); }
   using Shards::clip_grad_norm;
   /// Gives this rank's gradients of the next step a weight, as `DistributedOptimizer` does. Called
