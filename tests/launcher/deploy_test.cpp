@@ -43,7 +43,6 @@ TEST(DeployTest, TheJobIsAnMpiJob) {
     ASSERT_EQ(pod["containers"].size(), 1U);
     EXPECT_TRUE(pod["containers"][0]["name"]);
     EXPECT_TRUE(pod["containers"][0]["image"]);
-    EXPECT_FALSE(pod["containers"][0]["command"]) << "the image's entry point would be skipped";
     for (const auto& mount : pod["containers"][0]["volumeMounts"]) {
       const auto is_it = [&](const YAML::Node& volume) {
         return volume["name"].as<std::string>() == mount["name"].as<std::string>();
@@ -52,6 +51,14 @@ TEST(DeployTest, TheJobIsAnMpiJob) {
       EXPECT_TRUE(std::any_of(volumes.begin(), volumes.end(), is_it));
     }
   }
+  // A worker without command and arguments gets sshd as its command from the operator, and any
+  // command takes the place of the image's entry point.
+  const auto command_of = [&](const char* role) {
+    return replicas[role]["template"]["spec"]["containers"][0]["command"];
+  };
+  EXPECT_FALSE(command_of("Launcher"));
+  EXPECT_EQ(command_of("Worker").as<std::vector<std::string>>(),
+            std::vector<std::string>{"/usr/local/bin/entrypoint"});
 }
 
 TEST(DeployTest, TheJobsCommandFitsItsWorkers) {

@@ -343,7 +343,7 @@ TEST_F(SshTest, ALauncherPodOfTheMpiOperator) {
   const fs::path mpi = shared() / "mpi";
   fs::create_directory(mpi);
   std::ofstream(mpi / "hostfile") << "a slots=2\nb slots=2\n";
-  std::ofstream(mpi / "discover_hosts.sh") << "#!/bin/sh\necho a:2\necho b:2\n";
+  std::ofstream(mpi / "discover_hosts.sh") << "#!/bin/sh\necho a\necho b\n";
   fs::permissions(mpi / "discover_hosts.sh", fs::perms::owner_all);
   const auto in_pod = [&](std::vector<std::string> command, const std::string& role) {
     command.insert(command.begin(), HVD_DEPLOY "/entrypoint");
@@ -356,7 +356,8 @@ TEST_F(SshTest, ALauncherPodOfTheMpiOperator) {
   const std::string hvdrun = HVDRUN " -np 4 --launcher ssh ";
   for (const std::string& command :
        {hvdrun + "./train", hvdrun + "--hostfile " + (mpi / "hostfile").string() + " ./train",
-        hvdrun + "-H \"$(" + (mpi / "discover_hosts.sh").string() + " | paste -sd,)\" ./train"}) {
+        hvdrun + "-H \"$(" + (mpi / "discover_hosts.sh").string() +
+            " | sed 's/$/:2/' | paste -sd,)\" ./train"}) {
     const auto result = run(in_pod({"sh", "-c", command}, "launcher"));
     EXPECT_EQ(result.exit_code(), 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("[3]<stdout>:rank 3 of 4 on b local 1/2"));
@@ -371,6 +372,43 @@ TEST_F(SshTest, ALauncherPodOfTheMpiOperator) {
   const auto result = run(std::move(never));
   EXPECT_EQ(result.exit_code(), 69);
   EXPECT_THAT(result.err, HasSubstr("no-such-host.invalid does not answer"));
+
+  const auto discovers =
+      run(in_pod({"sh", "-c", "exit 7", "--host-discovery-script", "x"}, "launcher"));
+  EXPECT_EQ(discovers.exit_code(), 7) << "hvdrun waits for these hosts itself";
+}
+
+/// The sshd of these hosts runs already, so another program takes its place in the pod.
+TEST_F(SshTest, APodOfTheMpiOperatorServesSsh) {
+  std::ofstream(shared() / "sshd") << "#!/bin/sh\necho \"sshd $*\"\n[ $# = 0 ] || exec sleep 600\n";
+  fs::permissions(shared() / "sshd", fs::perms::owner_all);
+  std::ofstream(shared() / "pods") << "a.train.default.svc slots=1\n";
+  const auto in_pod = [&](const std::string& host, const std::string& role) {
+    auto options = hosts().on(host, {"unshare", "-m", "sh", "-c",
+                                     "mount --bind " + (shared() / "sshd").string() +
+                                         " /usr/sbin/sshd; exec " HVD_DEPLOY "/entrypoint \"$@\"",
+                                     "sh"});
+    if (role == "launcher") options.arguments.push_back("true");
+    options.environment["K_MPI_JOB_ROLE"] = role;
+    options.environment["HOSTNAME"] = host;
+    options.environment["OMPI_MCA_orte_default_hostfile"] = (shared() / "pods").string();
+    options.environment["HVD_WORKERS_TIMEOUT"] = "0";
+    return options;
+  };
+  EXPECT_EQ(run(in_pod("a", "launcher")).out, "sshd \n") << "the launcher is a worker too";
+
+  // Kubernetes ends a pod: SIGTERM for its first process, after whose end there is no other.
+  test::Process job(hvdrun_on_a({"-np", "4", "-H", "a:2,b:2", "./stopping"}));
+  for (int rank = 0; rank < 4; ++rank) {
+    job.wait_for_out(fmt::format("[{}]<stdout>:pid ", rank), test::in(kPatience));
+  }
+  test::Process pod(in_pod("b", "worker"));
+  pod.wait_for_out("sshd -De\n", test::in(kPatience));
+  ::kill(child_of(pod.pid()), SIGTERM);
+  EXPECT_EQ(pod.wait(test::in(kPatience)).exit_code(), 128 + SIGTERM) << "that of sshd";
+  const auto result = job.wait(test::in(kPatience));
+  EXPECT_EQ(result.exit_code(), 0) << result.err;
+  EXPECT_EQ(count(result.out, ":stopped after "), 4U) << result.out;
 }
 
 // ---- silence between hosts
