@@ -199,8 +199,13 @@ TEST_F(SlurmTest, AnElasticJobGoesOnWithoutANodeThatSlurmTakesDown) {
   set_state("RESUME");
 }
 
-// The page docs/how-to/slurm.md has the line of the script that asks for it. Another set of ranks
-// is one too many here, so that no timeout ends a job whose start takes long.
+// The page docs/how-to/slurm.md has these lines for the end of a batch script.
+constexpr const char* kAfterHvdrun =
+    "code=$?\n"
+    "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n"
+    "exit $code\n";
+
+// Another set of ranks is one too many here, so that no timeout ends a job whose start takes long.
 TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
   const Directory directory;
   const fs::path out = directory.path() / "out";
@@ -209,10 +214,8 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
       "#!/bin/sh\n"
       "echo restart ${{SLURM_RESTART_COUNT:-0}}\n"
       "'{}' -np 4 --min-np 2 --reset-limit 0 --blacklist-cooldown-range 3600,3600 '{}' '{}'\n"
-      "code=$?\n"
-      "echo exit code $code\n"
-      "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n",
-      HVDRUN, ELASTIC_LOOP, directory.path().string());
+      "{}",
+      HVDRUN, ELASTIC_LOOP, directory.path().string(), kAfterHvdrun);
   const auto submitted =
       run(in_cluster({"sbatch", "--parsable", "--requeue", "--nodes=2", "--ntasks-per-node=2",
                       "--open-mode=append", "--output=" + out.string(), script.string()}));
@@ -252,6 +255,24 @@ TEST_F(SlurmTest, AnElasticJobThatIsRequeuedStartsAgain) {
   while (run(in_cluster({"squeue", "-h", "-j", job})).out != "") {
     ASSERT_LT(Clock::now(), deadline) << "the job does not end";
   }
+}
+
+TEST_F(SlurmTest, ABatchJobHasTheExitCodeOfHvdrun) {
+  const Directory directory;
+  const fs::path script = directory.path() / "script";
+  std::ofstream(script) << fmt::format("#!/bin/sh\n'{}' -np 2 sh -c 'exit 3'\n{}", HVDRUN,
+                                       kAfterHvdrun);
+  const auto submitted =
+      run(in_cluster({"sbatch", "--parsable", "--nodes=1", "--ntasks-per-node=2",
+                      "--output=" + (directory.path() / "out").string(), script.string()}));
+  ASSERT_EQ(submitted.exit_code(), 0) << submitted.err;
+  const std::string job = submitted.out.substr(0, submitted.out.find('\n'));
+  const auto deadline = test::in(kPatience);
+  while (run(in_cluster({"squeue", "-h", "-j", job})).out != "") {
+    ASSERT_LT(Clock::now(), deadline) << "the job does not end";
+  }
+  EXPECT_THAT(run(in_cluster({"scontrol", "show", "job", job})).out,
+              HasSubstr("JobState=FAILED Reason=NonZeroExitCode"));
 }
 
 // Slurm signals all processes of the steps: the guards, the agents and the ranks.
