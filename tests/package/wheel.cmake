@@ -8,6 +8,7 @@ get_filename_component(packages "${LIBTORCH}" DIRECTORY)
 file(WRITE "${site}/torch.pth" "${packages}\n")
 # With the options of this build, ccache has nearly all objects.
 execute_process(COMMAND "${WHEEL}" --python "${WORK_DIR}/python/bin/python" --out "${WORK_DIR}/dist" "HVD_HIDE_PATHS=${HIDE_PATHS}"
+                        "HVD_WARNINGS_AS_ERRORS=${WARNINGS_AS_ERRORS}"
                         "HVD_WITH_MPI=${MPI}" "HVD_WITH_NCCL=${NCCL}" "HVD_WITH_PMIX=${PMIX}"
                 RESULT_VARIABLE result)
 if(result EQUAL 77)
