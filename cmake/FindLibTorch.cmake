@@ -74,6 +74,9 @@ set(LibTorch_VERSION "")
 set(_libtorch_definitions "")
 if(LibTorch_PREFIX)
   set(_libtorch_cmake "${LibTorch_PREFIX}/share/cmake/Torch")
+  if(NOT EXISTS "${_libtorch_cmake}")
+    set(_libtorch_cmake "${LibTorch_PREFIX}/share/torch") # vcpkg moves it there
+  endif()
   if(EXISTS "${_libtorch_cmake}/TorchConfigVersion.cmake")
     file(STRINGS "${_libtorch_cmake}/TorchConfigVersion.cmake" _libtorch_line
          REGEX "set\\(PACKAGE_VERSION " LIMIT_COUNT 1)

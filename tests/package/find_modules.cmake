@@ -1,0 +1,32 @@
+# The modules find Arrow in the folders of Debian, and LibTorch in those of vcpkg. None of the libraries is real.
+include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+set(arrow "${WORK_DIR}/arrow")
+set(packages "${arrow}/lib/x86_64-linux-gnu/cmake")
+foreach(library IN ITEMS Arrow:arrow Parquet:parquet)
+  string(REPLACE ":" ";" library "${library}")
+  list(GET library 0 package)
+  list(GET library 1 name)
+  file(WRITE "${packages}/${package}/${package}Config.cmake"
+       "add_library(${package}::${name}_shared SHARED IMPORTED)
+set_target_properties(${package}::${name}_shared PROPERTIES INTERFACE_INCLUDE_DIRECTORIES \"${arrow}/include\")
+")
+endforeach()
+file(WRITE "${arrow}/include/arrow/api.h" "")
+file(WRITE "${arrow}/include/arrow/util/config.h" "#define ARROW_VERSION_STRING \"21.0.0\"\n#define ARROW_S3\n")
+
+set(torch "${WORK_DIR}/torch")
+file(WRITE "${torch}/lib/libtorch_cpu.so" "")
+file(WRITE "${torch}/include/torch/csrc/api/include/torch/torch.h" "")
+file(WRITE "${torch}/share/torch/TorchConfigVersion.cmake" "set(PACKAGE_VERSION \"2.8.0\")\n")
+
+file(WRITE "${WORK_DIR}/app/CMakeLists.txt" "cmake_minimum_required(VERSION 3.22...3.25)
+project(app LANGUAGES NONE)
+set(CMAKE_SHARED_LIBRARY_SUFFIX .so)
+list(APPEND CMAKE_MODULE_PATH \"${MODULES}\")
+find_package(ArrowParquet 21 REQUIRED)
+find_package(LibTorch 2.6 REQUIRED)
+message(STATUS \"Arrow \${ArrowParquet_VERSION} with \${ArrowParquet_FILESYSTEMS}, LibTorch \${LibTorch_VERSION}.\")
+")
+run("configure" ${configure_command} -S "${WORK_DIR}/app" "-DArrow_DIR=${packages}/Arrow" "-DParquet_DIR=${packages}/Parquet"
+    "-DLibTorch_ROOT=${torch}")
+expect_output("Arrow 21.0.0 with S3, LibTorch 2.8.0.")
