@@ -29,6 +29,7 @@ class Hvd(CMakePackage):
     depends_on("hwloc@2.5:")
     depends_on("mpi@3:", when="+mpi")
     depends_on("py-torch@2.6:", when="+torch")
+    depends_on("py-torch+cuda", when="+torch+nccl")  # which demands ^py-torch cuda_arch=...
     depends_on("nccl", when="+nccl")
     depends_on("cuda", when="+nccl")
 
@@ -40,11 +41,13 @@ class Hvd(CMakePackage):
             self.define_from_variant("HVD_WITH_MPI", "mpi"),
             self.define_from_variant("HVD_WITH_TORCH", "torch"),
             self.define_from_variant("HVD_WITH_NCCL", "nccl"),
+            self.define("HVD_WITH_TORCH_CUDA", self.spec.satisfies("+torch+nccl")),
             self.define("HVD_WITH_ARROW", False),
             self.define("HVD_WITH_PYTHON", False),
             self.define("HVD_WITH_PMIX", False),
             self.define("HVD_BUILD_TESTS", False),
             self.define("HVD_BUILD_EXAMPLES", False),
+            self.define("HVD_BUILD_BENCHMARKS", False),
             self.define("HVD_CCACHE", False),
         ]
         if self.spec.satisfies("+torch"):

@@ -7,12 +7,13 @@ foreach(recipe IN ITEMS spack/package.py conda/recipe.yaml vcpkg/hvd/vcpkg.json)
   endif()
 endforeach()
 
-# A recipe decides about each part that the build would use where the machine has it.
+# A recipe builds only what it installs, and decides about each part that the build would use where the machine has it.
 foreach(recipe IN ITEMS spack/package.py conda/recipe.yaml vcpkg/hvd/portfile.cmake)
   file(READ "${PACKAGING}/${recipe}" options)
-  foreach(part IN ITEMS ARROW MPI NCCL PMIX PYTHON TORCH)
-    if(NOT options MATCHES "HVD_WITH_${part}[^_A-Z]")
-      message(FATAL_ERROR "packaging/${recipe} does not set HVD_WITH_${part}")
+  foreach(option IN ITEMS BUILD_BENCHMARKS BUILD_EXAMPLES BUILD_TESTS WITH_ARROW WITH_MPI WITH_NCCL WITH_PMIX WITH_PYTHON
+                          WITH_TORCH)
+    if(NOT options MATCHES "HVD_${option}[^_A-Z]")
+      message(FATAL_ERROR "packaging/${recipe} does not set HVD_${option}")
     endif()
   endforeach()
 endforeach()
