@@ -1,6 +1,7 @@
 """Runs an existing program with its arguments as the tasks of a barrier stage.
 
-    python existing_program.py build/release/bin/train_mnist --epochs 1
+    python existing_program.py --hvdrun build/release/bin/hvdrun \\
+        build/release/bin/train_mnist --epochs 1
     spark-submit --master spark://... existing_program.py --processes 8 \\
         /shared/train_mnist --epochs 3
 

@@ -1,6 +1,6 @@
 """Runs a program that returns what it has learnt, and uses the result on a DataFrame.
 
-    python returned_result.py build/release/bin/fit_line
+    python returned_result.py --hvdrun build/release/bin/hvdrun build/release/bin/fit_line
 """
 
 import argparse

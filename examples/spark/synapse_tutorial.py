@@ -1,7 +1,7 @@
 """Follows Azure Synapse's tutorial "Distributed training with Horovod and PyTorch" step by step.
 The network is that of mnist_estimator, a program in C++; the images are those of Fashion-MNIST.
 
-    python synapse_tutorial.py build/release/bin/mnist_estimator
+    python synapse_tutorial.py --hvdrun build/release/bin/hvdrun build/release/bin/mnist_estimator
     spark-submit --master spark://... synapse_tutorial.py --processes 8 --store s3://bucket/runs \\
         /shared/mnist_estimator
 
