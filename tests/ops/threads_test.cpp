@@ -104,6 +104,20 @@ TEST(Threads, AnErrorOfTheStartIsThrown) {
   EXPECT_THAT(error.what(), HasSubstr("carrier pigeon"));
 }
 
+TEST(Threads, TheRankOfTheProcessItselfDoesNotMatter) {
+  Config config = kConfig;
+  config.ranks = {7};
+  config.local_rank = config.local_size = config.cross_rank = config.cross_size = 3;
+  config.secret_file = "/absent";
+  config.error_file = "/absent/error";
+  const auto body = [](Context& own) {
+    EXPECT_EQ(local_size(), 2);
+    EXPECT_THAT(own.config().error_file, testing::IsEmpty());
+    expect_sum_of_ranks();
+  };
+  threads(2, body, config);
+}
+
 TEST(Threads, JobsRunOneAfterAnotherAtTheSameTimeAndInsideEachOther) {
   const auto sum = [](Context&) { expect_sum_of_ranks(); };
   threads(2, sum, kConfig);

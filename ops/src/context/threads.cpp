@@ -38,9 +38,15 @@ class FirstError {
   std::exception_ptr error_;
 };
 
+/// Returns the settings of `config` for a job of its own, without what belongs to the rank that the
+/// process itself may be in a launcher's job.
 Config settings_of(Config config, int size) {
   config.size = size;
-  config.status_fd = -1;                                 // of the process's own rank
+  config.local_rank = config.local_size = config.cross_rank = config.cross_size = -1;
+  config.ranks.clear();
+  config.secret_fd = config.status_fd = config.interrupt_fd = -1;
+  config.secret_file.clear();
+  config.error_file.clear();
   if (config.backend == "mpi") config.backend = "auto";  // MPI's ranks are processes
   return config;
 }
