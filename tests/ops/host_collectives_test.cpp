@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
+#include <sys/eventfd.h>
 
+#include <hvd/core/internal/fd.hpp>
 #include <hvd/hvd.hpp>
 
 #include "support/context_checks.hpp"
@@ -34,6 +36,25 @@ TEST_P(HostCollectives, AllgatherOfDifferentCounts) { on_contexts(check_allgathe
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::ValuesIn(rank_counts({1, 2, 3, 4})),
                          testing::PrintToStringParamName());
+
+TEST(HostCollectives, RanksWithOtherEnginesAreRefusedAtOnce) {
+  for (const auto& [backend, transport] : {std::pair("native", "auto"), std::pair("auto", "tcp")}) {
+    const auto store = make_hash_store();
+    const UniqueFd refused(::eventfd(0, EFD_CLOEXEC));
+    expect_threads(2, [&, backend = backend, transport = transport](int rank) {
+      Config config = thread_config(rank, 2);
+      if (rank == 0) {
+        config.interrupt_fd = refused.get();  // instead of the end of rank 1's process
+      } else {
+        config.backend = backend;
+        config.transport = transport;
+      }
+      const Error error = error_of([&] { static_cast<void>(make_context(config, store)); });
+      EXPECT_EQ(error.code(), rank == 0 ? Errc::aborted : Errc::mismatch) << error.what();
+      EXPECT_EQ(::eventfd_write(refused.get(), 1), 0);
+    });
+  }
+}
 
 /// Parameters: number of ranks and HVD_TRANSPORT.
 class EveryTransport : public testing::TestWithParam<std::tuple<int, std::string>> {

@@ -75,7 +75,9 @@ struct Decisions {
 
 /// Collective. Throws Errc::mismatch where settings differ between ranks, instead of hanging later.
 Decisions agree_on_engine(const Session& session) {
-  const std::string own = choose_engine(session);
+  // With equal HVD_BACKEND the native engine also decides on the fence of MPI's ranks.
+  const std::string own =
+      fmt::format("{}, HVD_BACKEND={}", native_engine(session), session.config().backend);
   const std::string answer = session.bootstrap().share("engine", [&] {
     int streams = session.config().tcp_streams;
     if (streams == 0) {
@@ -85,14 +87,14 @@ Decisions agree_on_engine(const Session& session) {
   });
   std::size_t space = 0;
   const int streams = std::stoi(answer, &space);
-  std::string engine = answer.substr(space + 1);
-  if (engine != own) {
+  const std::string theirs = answer.substr(space + 1);
+  if (theirs != own) {
     throw Error(Errc::mismatch,
                 fmt::format("rank 0 uses '{}' and rank {} '{}': HVD_BACKEND or HVD_TRANSPORT "
                             "differ between them",
-                            engine, session.topology().rank, own));
+                            theirs, session.topology().rank, own));
   }
-  return {std::move(engine), streams};
+  return {choose_engine(session), streams};
 }
 
 /// Returns the plan where a host has more than `kMostSharing` ranks. They share cores, and a
