@@ -85,7 +85,8 @@ TEST_P(MeasuredBits, AreTheSameWhateverWasMeasured) {
   std::vector<MeasuredWays> all{{"leaders", "ring"},
                                 {"leaders", "doubling"},
                                 {"lanes/2097152", "ring"},
-                                {"lanes/2097152", "doubling"}};
+                                {"lanes/2097152", "doubling"},
+                                {"lanes", "ring"}};
   // The sum of two hosts does not depend on their order, so their segments may have any length.
   if (*std::max_element(host_of.begin(), host_of.end()) == 1) {
     all.push_back({"lanes/65536", "ring"});

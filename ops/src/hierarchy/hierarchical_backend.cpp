@@ -254,7 +254,8 @@ void HierarchicalBackend::through_leaders(const AllreduceCall& call, Deadline de
 
 void HierarchicalBackend::through_lanes(const AllreduceCall& call, std::size_t segment,
                                         Deadline deadline) {
-  const std::size_t most = std::max(segment, kLeastSegment) / size_of(call.dtype);
+  const std::size_t bytes = segment == 0 ? kSegment : std::max(segment, kLeastSegment);
+  const std::size_t most = bytes / size_of(call.dtype);
   const Stages stages(*this, call, static_cast<std::int64_t>(most), deadline);
   if (options_.overlaps && stages.size() > 1) return overlap(stages);
   for (std::size_t k = 0; k < stages.size(); ++k) {
