@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shm/descriptors.hpp"
@@ -66,6 +68,34 @@ TEST(FdPassing, NamesAPeerThatLeavesIsSilentOrSendsSomethingElse) {
   ASSERT_EQ(::write(chatty.right.get(), "x", 1), 1);
   EXPECT_EQ(error_of([&] { (void)receive_descriptors(chatty.left.get(), 1, 4, soon()); }).code(),
             Errc::protocol);
+}
+
+/// Returns 0 when passing more descriptors than a user may have in flight is an error of this
+/// process.
+int pass_too_many() {
+  const SocketPair pair;
+  const UniqueFd file(::memfd_create("test", MFD_CLOEXEC));
+  constexpr uid_t kNobody = 65'534;  // the limit does not hold for root
+  const rlimit few{.rlim_cur = 16, .rlim_max = 16};
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 2;
+  if (::geteuid() == 0 && ::setresuid(kNobody, kNobody, kNobody) != 0) return 3;
+  for (int i = 0; i < 40; ++i) {
+    try {
+      send_descriptors(pair.left.get(), std::vector{file.get()}, 1, soon());
+    } catch (const Error& error) {
+      return error.code() == Errc::resource ? 0 : 4;
+    }
+  }
+  return 5;
+}
+
+TEST(FdPassing, TooManyDescriptorsInFlightAreNoLossOfThePeer) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(pass_too_many());
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(FdPassing, AnErrorCanComeInPlaceOfDescriptors) {

@@ -37,6 +37,15 @@ void wait_for(int stream, short events, int peer, Deadline deadline) {
   if (!poll_until(fds, deadline)) throw peer_timeout(peer, "does not pass its shared memory");
 }
 
+/// Throws the error of a call on the stream to `peer`. The kernel limits the descriptors that all
+/// processes of a user have in flight (ETOOMANYREFS), and may lack memory: the peer is alive then.
+[[noreturn]] void throw_broken(int peer) {
+  const bool shortage = errno == ETOOMANYREFS || errno == ENOMEM || errno == ENOBUFS;
+  if (!shortage) throw peer_lost(peer, std::strerror(errno));
+  throw Error(Errc::resource, fmt::format("cannot pass shared memory to or from rank {}: {}", peer,
+                                          std::strerror(errno)));
+}
+
 void send_some(int stream, std::span<const int> fds, int peer, Deadline deadline) {
   std::byte token = kDescriptors;
   iovec data{.iov_base = &token, .iov_len = 1};
@@ -53,7 +62,7 @@ void send_some(int stream, std::span<const int> fds, int peer, Deadline deadline
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   while (::sendmsg(stream, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) throw peer_lost(peer, std::strerror(errno));
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(peer);
     wait_for(stream, POLLOUT, peer, deadline);
   }
 }
@@ -104,7 +113,7 @@ std::vector<UniqueFd> receive_some(int stream, std::size_t count, int peer, Dead
     got = ::recvmsg(stream, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got >= 0) break;
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) throw peer_lost(peer, std::strerror(errno));
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(peer);
     wait_for(stream, POLLIN, peer, deadline);
   }
   std::vector<UniqueFd> taken = take(message);
