@@ -16,7 +16,7 @@ namespace {
 /// the exit handler and the last user may end in either order.
 struct Process {
   std::atomic<int> users{0};
-  std::atomic<bool> ours{false};  ///< MPI was initialised here
+  std::atomic<bool> alone{false};  ///< only hvd calls MPI
   std::atomic<bool> failed{false};
   std::atomic<bool> exiting{false};  ///< the exit handler has run
 };
@@ -69,12 +69,10 @@ void at_exit() {
   finalize_if_last();
 }
 
-void initialize() {
-  // Our calls come from one thread at a time, but not always from the same one.
-  int level = MPI_THREAD_SINGLE;  // may be lower than what is asked for: see `require_level`
-  const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+void initialize(int wanted) {
+  int level = MPI_THREAD_SINGLE;  // may be lower than what is wanted: see `require_level`
+  const int result = MPI_Init_thread(nullptr, nullptr, wanted, &level);
   if (result != MPI_SUCCESS) throw Error(Errc::unsupported, "MPI_Init_thread failed");
-  process().ours = true;
   std::atexit(at_exit);
 }
 
@@ -89,14 +87,14 @@ void require_usable() {
 /// Throws when hvd's threads may not call MPI.
 void require_level() {
   const int level = thread_level();
-  if (process().ours && level < MPI_THREAD_SERIALIZED) {
+  if (process().alone && level < MPI_THREAD_SERIALIZED) {
     throw Error(
         Errc::unsupported,
         fmt::format("this MPI offers {} only, hvd needs MPI_THREAD_SERIALIZED", level_name(level)));
   }
-  if (!process().ours && level < MPI_THREAD_MULTIPLE) {
+  if (!process().alone && level < MPI_THREAD_MULTIPLE) {
     throw Error(Errc::unsupported,
-                fmt::format("the program initialised MPI with {}; hvd calls MPI from a thread of "
+                fmt::format("the program uses MPI, which has {}; hvd calls MPI from a thread of "
                             "its own and needs MPI_THREAD_MULTIPLE then",
                             level_name(level)));
   }
@@ -114,7 +112,11 @@ void require_no_other_user() {
 MpiUse::MpiUse() {
   Process& state = process();
   require_usable();
-  if (!initialized()) initialize();
+  if (!initialized()) {
+    // Our calls come from one thread at a time, but not always from the same one.
+    initialize(MPI_THREAD_SERIALIZED);
+    state.alone = true;
+  }
   require_level();
   require_no_other_user();
   ++state.users;
@@ -130,7 +132,7 @@ void MpiUse::abort() noexcept {
   failure_.abort();
 }
 
-bool MpiUse::shared_with_program() const noexcept { return !process().ours; }
+bool MpiUse::shared_with_program() const noexcept { return !process().alone; }
 
 void MpiUse::mark_failed() noexcept { process().failed = true; }
 
@@ -138,7 +140,7 @@ bool MpiUse::alive() noexcept { return !process().failed && !finalized(); }
 
 void MpiUse::require_here() {
   require_usable();
-  if (!initialized()) return initialize();
+  if (!initialized()) return initialize(MPI_THREAD_MULTIPLE);  // the program uses MPI too
   int main_thread = 0;
   MPI_Is_thread_main(&main_thread);
   if (thread_level() <= MPI_THREAD_FUNNELED && main_thread == 0) {

@@ -258,6 +258,9 @@ void communicator_twice() {
       hvd::barrier();
       hvd::shutdown();
     }));
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    if (level != MPI_THREAD_MULTIPLE) say("the program may not call MPI beside hvd");
   }
 }
 

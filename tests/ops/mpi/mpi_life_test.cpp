@@ -213,6 +213,7 @@ TEST_F(MpiLifeTest, ACommunicatorInAThreadThatMayNotCallMpiIsRefused) {
 TEST_F(MpiLifeTest, ACommunicatorMayBeTheFirstThatNeedsMpi) {
   const std::string output = run("comm-twice");
   EXPECT_TRUE(has(output, "[0] ok") && has(output, "[1] ok")) << output;
+  EXPECT_FALSE(has(output, "may not call MPI")) << output;
   EXPECT_EQ(finalizations(0), "1") << output;
   EXPECT_EQ(finalizations(1), "1") << output;
 }
