@@ -17,7 +17,8 @@ namespace hvd::detail {
 void widen_for_mean(DType dtype, std::int64_t* wide, const void* src, std::int64_t count, int ranks,
                     double prescale);
 
-/// Stores postscale · (sum / ranks) in `dst`, truncated toward zero.
+/// Stores postscale · (sum / ranks) in `dst`; the quotient and the product are truncated toward
+/// zero.
 void narrow_mean(DType dtype, void* dst, const std::int64_t* wide, std::int64_t count, int ranks,
                  double postscale);
 
