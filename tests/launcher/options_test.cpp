@@ -103,6 +103,8 @@ TEST(OptionsTest, TheHostTimeoutIsWhatTheRanksFind) {
   EXPECT_EQ(timeout({"--host-timeout", "4"}, "3"), milliseconds{4000});
   EXPECT_EQ(timeout({"--host-timeout", "4", "-x", "HVD_HOST_TIMEOUT_S=5"}, "3"),
             milliseconds{5000});
+  EXPECT_EQ(timeout({"-x", "HVD_HOST_TIMEOUT_S=4", "-x", "HVD_HOST_TIMEOUT_S=5"}, "3"),
+            milliseconds{5000});  // the ranks get the last one too
   EXPECT_EQ(timeout({"-x", "HVD_HOST_TIMEOUT_S"}, "3"), milliseconds{3000});
   for (const char* bad : {"1.9", "0", "-1", "x", "3s", "nan", "1e12"}) {
     EXPECT_THAT(complaint({"-np", "1", "--host-timeout", bad, "true"}), HasSubstr("--host-timeout"))
@@ -176,6 +178,17 @@ TEST(OptionsTest, TuningOptionsAreVariables) {
                           "HVD_AUTOTUNE_LOG=a.csv ", "HVD_LOG=plan ", "HVD_STALL_WARN_S=0 "}) {
     EXPECT_THAT(all, HasSubstr(one));
   }
+}
+
+TEST(OptionsTest, LogLevelsOfHorovodrunAreThoseOfHvd) {
+  const auto level = [](const char* text) {
+    return parse_options({"-np", "1", "--log-level", text, "x"}).tuning.front().value;
+  };
+  EXPECT_EQ(level("INFO"), "info");
+  EXPECT_EQ(level("WARNING"), "warn");
+  EXPECT_EQ(level("TRACE"), "debug");
+  EXPECT_EQ(level("FATAL"), "error");
+  EXPECT_EQ(level("plan"), "plan");
 }
 
 TEST(OptionsTest, BindingHasMpirunsWords) {

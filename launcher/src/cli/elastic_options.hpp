@@ -13,7 +13,8 @@ namespace hvd::launcher {
 
 struct Options;
 
-/// The options of an elastic job, which have the names and meanings of horovodrun's.
+/// The options of an elastic job, which have the names and meanings of horovodrun's. Only the range
+/// of cooldowns is written otherwise, as one word.
 struct ElasticOptions {
   /// The largest value of `max_np`, and its default where a script lists the hosts.
   static constexpr int kMostRanks = 65'536;

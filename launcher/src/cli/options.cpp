@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -139,6 +140,19 @@ struct Parser {
   }
 };
 
+/// Returns a level of HVD_LOG for one of horovodrun's, which may be in capitals, or the text
+/// itself.
+std::string log_level_of(const std::string& text) {
+  std::string word;
+  for (const char c : text) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOthers = {
+      {{"trace", "debug"}, {"warning", "warn"}, {"fatal", "error"}}};
+  for (const auto& [theirs, ours] : kOthers) {
+    if (word == theirs) return std::string(ours);
+  }
+  return word;
+}
+
 /// Adds the options that have horovodrun's names and set variables of the ranks.
 void Parser::add_tuning() {
   const auto option = [this](const char* name, const char* variable, const char* unit,
@@ -154,7 +168,13 @@ void Parser::add_tuning() {
   option("--timeline-filename", "HVD_TIMELINE", "FILE", "", "Write what happens to every tensor");
   option("--fusion-threshold-mb", "HVD_FUSION_THRESHOLD", "MB", "M", "Bytes per fused operation");
   option("--autotune-log-file", "HVD_AUTOTUNE_LOG", "FILE", "", "Write what autotuning tried");
-  option("--log-level", "HVD_LOG", "LEVEL", "", "error, warn, info, plan or debug");
+  app.add_option_function<std::string>(
+         "--log-level",
+         [this](const std::string& value) {
+           raw.options.tuning.push_back({"HVD_LOG", log_level_of(value)});
+         },
+         "error, warn, info, plan or debug")
+      ->type_name("LEVEL");
   option("--stall-check-warning-time-seconds", "HVD_STALL_WARN_S", "S", "",
          "Seconds until missing ranks are named");
   option("--stall-check-shutdown-time-seconds", "HVD_STALL_ABORT_S", "S", "",

@@ -159,7 +159,7 @@ Variables exported_variables(const std::vector<ExportSpec>& exports, const Varia
       exported.push_back(fmt::format("{}={}", spec.name, value_of(own, spec.name)));
     }
   }
-  return exported;
+  return merge({}, exported);
 }
 
 }  // namespace hvd::launcher

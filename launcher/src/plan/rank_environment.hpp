@@ -57,8 +57,8 @@ struct Forwarding {
 /// but the withheld secrets.
 [[nodiscard]] Variables without(const Variables& variables, const std::vector<std::string>& names);
 
-/// Returns the variables of the -x options. A variable without a value gets that in `own`. They
-/// override everything but a rank's identity.
+/// Returns the variables of the -x options, the last of each name. A variable without a value gets
+/// that in `own`. They override everything but a rank's identity.
 [[nodiscard]] Variables exported_variables(const std::vector<ExportSpec>& exports,
                                            const Variables& own);
 
