@@ -83,8 +83,8 @@ def bounds(setup):
         yield Contender(
             f"bound-{kind}",
             lambda options, rows, kind=kind: [
-                Start([bench, kind, "--np", str(setup.ranks), *(["--bind"] if setup.bind else []),
-                       *options, "--json", rows])],
+                Start([bench, kind, "--np", str(setup.ranks), "--timeout", str(setup.timeout),
+                       *(["--bind"] if setup.bind else []), *options, "--json", rows])],
             needs="" if bench else "the build has no bench_bounds",
             setting="each process on a core of its own" if setup.bind else "",
         )

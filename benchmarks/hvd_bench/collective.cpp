@@ -35,7 +35,9 @@ double expected_of(DType dtype, ReduceOp op, std::int64_t index, int ranks) {
     most = std::max(most, value);
   }
   switch (op) {
-    case ReduceOp::sum:
+    case ReduceOp::sum:  // sums of integers wrap
+      if (dtype == DType::i8) return static_cast<std::int8_t>(static_cast<std::int64_t>(sum));
+      if (dtype == DType::u8) return static_cast<std::uint8_t>(static_cast<std::int64_t>(sum));
       return sum;
     case ReduceOp::min:
       return least;
@@ -364,7 +366,7 @@ class OnGpu final : public Base {
 class Barrier final : public Collective {
  public:
   explicit Barrier(Context& context) : context_(context) {}
-  void run(std::size_t) override { barrier({.context = &context_}); }
+  void run(std::size_t) override { barrier({.name = "hvd_bench", .context = &context_}); }
   std::int64_t check() override { return 0; }
 
  private:

@@ -29,7 +29,7 @@ int agree_on_iterations(Context& context, const Options& options, double trial_u
   if (options.iterations > 0) return options.iterations;
   const double slowest_us = std::max(reduced(context, trial_us, ReduceOp::max), 0.1);
   const double budget_us = std::chrono::duration<double, std::micro>(options.budget).count();
-  return std::clamp(static_cast<int>(budget_us / slowest_us), kFewest, kMost);
+  return static_cast<int>(std::clamp<double>(budget_us / slowest_us, kFewest, kMost));
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ int iterations_for(Context& context, const Options& options, Workload& workload)
   std::vector<double> trial{microseconds(Clock::now() - began) / 5};
   reduce(context, trial, ReduceOp::max);
   const double budget = std::chrono::duration<double, std::micro>(options.budget).count();
-  return std::clamp(static_cast<int>(budget / std::max(trial.front(), 0.1)), 20, kMost);
+  return static_cast<int>(std::clamp<double>(budget / std::max(trial.front(), 0.1), 20, kMost));
 }
 
 NegotiationRow measure_case(const Config& config, const Options& options, const std::string& name,

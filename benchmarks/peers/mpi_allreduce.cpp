@@ -85,7 +85,7 @@ int iterations_for(const Settings& settings, Workload& workload) {
   for (int i = 0; i < 5; ++i) trial.front() += timed(workload) / 5;
   slowest(trial);
   const double budget = Micros(Seconds(settings.seconds)).count();
-  return std::clamp(static_cast<int>(budget / std::max(trial.front(), 0.1)), 20, kMost);
+  return static_cast<int>(std::clamp<double>(budget / std::max(trial.front(), 0.1), 20, kMost));
 }
 
 nlohmann::ordered_json measure(const Settings& settings, const std::string& name,

@@ -99,7 +99,7 @@ class Trainer {
     if (distributed_) {
       distributed_->step();
     } else {
-      if (mode_ == Mode::lockstep) barrier({.context = &context_});
+      if (mode_ == Mode::lockstep) barrier({.name = "lockstep", .context = &context_});
       sgd_.step();
     }
   }
