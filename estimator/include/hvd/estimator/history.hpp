@@ -19,9 +19,10 @@ struct RowMeans {
 };
 
 struct EpochHistory {
-  int epoch = 0;             ///< from 1
-  int ranks = 0;             ///< the number of ranks that trained it
-  double learning_rate = 0;  ///< effective: the rate of the first group times the number of ranks
+  int epoch = 0;  ///< from 1
+  int ranks = 0;  ///< the number of ranks that trained it
+  /// Of the optimizer's first group: with `scale_learning_rate` the program's, times `ranks`.
+  double learning_rate = 0;
   double seconds = 0;
   RowMeans train{};
   RowMeans validation{};  ///< has no rows when there was no validation
