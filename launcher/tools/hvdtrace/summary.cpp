@@ -34,6 +34,11 @@ struct Phase {
   }
 };
 
+/// Returns a count that an event may lack.
+std::uint64_t count_in(const json& args, const char* key) {
+  return args.contains(key) ? whole_number<std::uint64_t>(args, key) : 0;
+}
+
 std::string line_of(const std::string& name, const Phase& phase) {
   return fmt::format(
       "{:<32} {:>9} {:>12.3f} {:>11.1f} {:>11.1f} {:>15} {:>5}\n", name, phase.events,
@@ -52,10 +57,10 @@ std::string summarize(const std::vector<std::string>& files) {
       if (kind != "X" && kind != "i") return;
       const json& args = event.at("args");
       if (kind == "i") {
-        dropped[origin.rank] += args.value("dropped", std::uint64_t{0});
+        dropped[origin.rank] += count_in(args, "dropped");
       } else {
         phases[event.at("name").get<std::string>()].add(origin.rank, nanoseconds_in(event, "dur"),
-                                                        args.value("bytes", std::uint64_t{0}));
+                                                        count_in(args, "bytes"));
       }
     });
   }

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <hvd/core/internal/whole_number.hpp>
-
 namespace hvd::trace {
 namespace {
 
@@ -20,16 +18,6 @@ using nlohmann::json;
 // and 31 years for a time of the monotonic clock.
 constexpr std::int64_t kMostClock = 3'000'000'000'000'000'000;
 constexpr double kMostTime = 1e18;
-
-template <class Integer>
-Integer whole_number(const json& in, const char* key) {
-  const json& value = in.at(key);
-  if (!detail::is_whole<Integer>(value)) {
-    throw std::runtime_error(
-        fmt::format("{} is {}, not a whole number in range", key, value.dump()));
-  }
-  return value.get<Integer>();
-}
 
 std::int64_t clock_in(const json& args, const char* key) {
   const auto clock = whole_number<std::int64_t>(args, key);

@@ -7,7 +7,10 @@
 #include <stdexcept>
 #include <string>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include <hvd/core/internal/whole_number.hpp>
 
 namespace hvd::trace {
 
@@ -38,6 +41,15 @@ struct Origin {
 /// element at a time. Throws TraceError naming the file when it is no such trace.
 void for_each_event(const std::string& path,
                     const std::function<void(nlohmann::json& event, const Origin& origin)>& body);
+
+/// Returns the whole number at `key`. Throws std::runtime_error when the value is none, or not in
+/// range.
+template <class Integer>
+[[nodiscard]] Integer whole_number(const nlohmann::json& in, const char* key) {
+  const nlohmann::json& value = in.at(key);
+  if (detail::is_whole<Integer>(value)) return value.get<Integer>();
+  throw std::runtime_error(fmt::format("{} is {}, not a whole number in range", key, value.dump()));
+}
 
 [[nodiscard]] bool is_origin(const nlohmann::json& event);
 /// Returns the nanoseconds of "ts" or "dur", which are microseconds with a fraction.

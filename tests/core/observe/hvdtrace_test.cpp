@@ -149,6 +149,18 @@ TEST(Hvdtrace, SaysWhatIsWrongWithAFile) {
       with("[{\"ph\":\"M\",\"name\":\"hvd_rank\",\"pid\":0,\"args\":{\"format\":1,\"rank\":0,"
            "\"host\":\"a\",\"steady_to_unix_ns\":9223372036854775807,\"clock_offset_ns\":1}}]"),
       "steady_to_unix_ns is out of range");
+  // Both are more than the number's type holds.
+  const std::string origin =
+      "[{\"ph\":\"M\",\"name\":\"hvd_rank\",\"pid\":0,\"args\":{\"format\":1,\"rank\":0,"
+      "\"host\":\"a\",\"steady_to_unix_ns\":0,\"clock_offset_ns\":0}},";
+  for (const std::string& event :
+       {std::string("{\"ph\":\"X\",\"name\":\"a\",\"pid\":0,\"ts\":1,\"dur\":1,\"args\":{\"bytes\":"
+                    "4e36}}]"),
+        std::string("{\"ph\":\"i\",\"pid\":0,\"ts\":1,\"args\":{\"dropped\":4e36}}]")}) {
+    const ProcessResult result = hvdtrace({"summary", with(origin + event)});
+    EXPECT_EQ(result.exit_code(), 65) << result.out;
+    EXPECT_NE(result.err.find("not a whole number in range"), std::string::npos) << result.err;
+  }
   const std::string good = read_file(ranks.files[0]);
   const std::size_t key = good.rfind("\"ph\"");  // outside every string
   expect_bad(with(good.substr(0, key) + "!" + good.substr(key)), "parse error");
