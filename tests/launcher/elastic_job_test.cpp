@@ -197,6 +197,7 @@ TEST_F(ElasticJobTest, AFileSystemThatHangsDelaysOnlyTheOutput) {
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // opening it hangs until somebody reads
   std::ofstream(directory_.path() / "logs" / "worker.0" / "stderr") << "of an earlier job";
   start({"-np", "2", "--min-np", "1", "--output-filename", (directory_.path() / "logs").string()});
+  wait_for(0, 0, 2);
   ::kill(wait_for(1, 1, 2), SIGKILL);
   wait_for(0, 0, 1);
   const UniqueFd reader(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
