@@ -28,8 +28,8 @@ using namespace detail;
 constexpr int kSkipped = 77;
 // The alignment of tensors that LibTorch's CUDA allocator returns.
 constexpr std::size_t kTensorAlignment = 512;
-// An H200 fills so many bytes in about 130 µs; a launch takes the host less than 30.
-constexpr std::size_t kOccupied = std::size_t{512} << 20;
+// An H200 needs about 130 µs to fill this memory, and the host less than 30 µs for a launch.
+constexpr std::size_t kBusyBytes = std::size_t{512} << 20;
 
 /// Measures the time between two events in a stream.
 class StreamTimer {
@@ -47,7 +47,7 @@ class StreamTimer {
   /// wait for the host, which needs longer for the launch of a pack than for that of a copy.
   template <class Work>
   [[nodiscard]] double time(cudaStream_t stream, Work work) {
-    check(cudaMemsetAsync(occupied_.reserve(kOccupied), 0, kOccupied, stream), "cudaMemsetAsync");
+    check(cudaMemsetAsync(busy_.reserve(kBusyBytes), 0, kBusyBytes, stream), "cudaMemsetAsync");
     check(cudaEventRecord(events_[0], stream), "cudaEventRecord");
     work();
     check(cudaEventRecord(events_[1], stream), "cudaEventRecord");
@@ -59,7 +59,7 @@ class StreamTimer {
 
  private:
   std::array<cudaEvent_t, 2> events_{};
-  DeviceBuffer occupied_;
+  DeviceBuffer busy_;
 };
 
 double median(std::vector<double> values) {

@@ -29,7 +29,7 @@ class Hvd(CMakePackage):
     depends_on("hwloc@2.5:")
     depends_on("mpi@3:", when="+mpi")
     depends_on("py-torch@2.6:", when="+torch")
-    depends_on("py-torch+cuda", when="+torch+nccl")  # which demands ^py-torch cuda_arch=...
+    depends_on("py-torch+cuda", when="+torch+nccl")  # the user then also gives ^py-torch cuda_arch=...
     depends_on("nccl", when="+nccl")
     depends_on("cuda", when="+nccl")
 

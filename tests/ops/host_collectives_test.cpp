@@ -37,14 +37,14 @@ TEST_P(HostCollectives, AllgatherOfDifferentCounts) { on_contexts(check_allgathe
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::ValuesIn(rank_counts({1, 2, 3, 4})),
                          testing::PrintToStringParamName());
 
-TEST(HostCollectives, RanksWithOtherEnginesAreRefusedAtOnce) {
+TEST(HostCollectives, RanksWithDifferentEngineSettingsAreRefusedAtOnce) {
   for (const auto& [backend, transport] : {std::pair("native", "auto"), std::pair("auto", "tcp")}) {
     const auto store = make_hash_store();
     const UniqueFd refused(::eventfd(0, EFD_CLOEXEC));
     expect_threads(2, [&, backend = backend, transport = transport](int rank) {
       Config config = thread_config(rank, 2);
       if (rank == 0) {
-        config.interrupt_fd = refused.get();  // instead of the end of rank 1's process
+        config.interrupt_fd = refused.get();  // stands for the notice that rank 1 has ended
       } else {
         config.backend = backend;
         config.transport = transport;

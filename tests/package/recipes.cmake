@@ -7,7 +7,7 @@ foreach(recipe IN ITEMS spack/package.py conda/recipe.yaml vcpkg/hvd/vcpkg.json)
   endif()
 endforeach()
 
-# A recipe builds only what it installs, and decides about each part that the build would use where the machine has it.
+# A recipe builds neither tests, examples nor benchmarks, and decides about each part that the build would use where the machine has it.
 foreach(recipe IN ITEMS spack/package.py conda/recipe.yaml vcpkg/hvd/portfile.cmake)
   file(READ "${PACKAGING}/${recipe}" options)
   foreach(option IN ITEMS BUILD_BENCHMARKS BUILD_EXAMPLES BUILD_TESTS WITH_ARROW WITH_MPI WITH_NCCL WITH_PMIX WITH_PYTHON

@@ -140,8 +140,7 @@ struct Parser {
   }
 };
 
-/// Returns a level of HVD_LOG for one of horovodrun's, which may be in capitals, or the text
-/// itself.
+/// Returns the level of HVD_LOG for a level of horovodrun. Another text is returned in lower case.
 std::string log_level_of(const std::string& text) {
   std::string word;
   for (const char c : text) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

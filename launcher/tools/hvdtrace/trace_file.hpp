@@ -42,8 +42,8 @@ struct Origin {
 void for_each_event(const std::string& path,
                     const std::function<void(nlohmann::json& event, const Origin& origin)>& body);
 
-/// Returns the whole number at `key`. Throws std::runtime_error when the value is none, or not in
-/// range.
+/// Returns the whole number at `key`. Throws std::runtime_error when the value is not a whole
+/// number that `Integer` can hold, and json::exception when there is none.
 template <class Integer>
 [[nodiscard]] Integer whole_number(const nlohmann::json& in, const char* key) {
   const nlohmann::json& value = in.at(key);

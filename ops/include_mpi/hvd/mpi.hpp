@@ -20,10 +20,10 @@ namespace hvd {
 /// freed afterwards: with HVD_BACKEND=mpi the context works on a duplicate.
 ///
 /// Collective over `comm`, in this thread, in which MPI's thread level must allow calls. No more is
-/// required, except that HVD_BACKEND=mpi needs MPI_THREAD_MULTIPLE when the program initialised
-/// MPI. Without it all ranks use the native transport, and rank 0 logs that. Initialises MPI when
-/// the program has not (`comm` is then MPI_COMM_WORLD). Throws as `make_context(config, store)`
-/// does, within `config.start_timeout`; Errc::invalid_argument for MPI_COMM_NULL and
+/// required, except that HVD_BACKEND=mpi needs MPI_THREAD_MULTIPLE. Without it all ranks use the
+/// native transport, and rank 0 logs that. When the program has not initialised MPI, this does so,
+/// with MPI_THREAD_MULTIPLE (`comm` is then MPI_COMM_WORLD). Throws as `make_context(config,
+/// store)` does, within `config.start_timeout`; Errc::invalid_argument for MPI_COMM_NULL and
 /// intercommunicators, Errc::unsupported in a wrong thread or after MPI_Finalize.
 [[nodiscard]] std::unique_ptr<Context> make_context(const Config& config, MPI_Comm comm);
 

@@ -67,7 +67,7 @@ constexpr int kStreamsBetweenHosts = 4;
 // Within a host, one stream can be read while the other is being filled.
 constexpr int kStreamsWithinHost = 2;
 
-/// Holds rank 0's decisions for all ranks.
+/// Holds what all ranks use.
 struct Decisions {
   std::string engine;   ///< "shm", "tcp" or "mpi"
   int tcp_streams = 0;  ///< per neighbour
@@ -75,9 +75,10 @@ struct Decisions {
 
 /// Collective. Throws Errc::mismatch where settings differ between ranks, instead of hanging later.
 Decisions agree_on_engine(const Session& session) {
-  // With equal HVD_BACKEND the native engine also decides on the fence of MPI's ranks.
-  const std::string own =
-      fmt::format("{}, HVD_BACKEND={}", native_engine(session), session.config().backend);
+  // The native engine matters with HVD_BACKEND=mpi too: it decides on the fence, and replaces MPI
+  // where a rank cannot use it.
+  const std::string own = fmt::format("HVD_BACKEND={}, native engine {}", session.config().backend,
+                                      native_engine(session));
   const std::string answer = session.bootstrap().share("engine", [&] {
     int streams = session.config().tcp_streams;
     if (streams == 0) {
@@ -90,8 +91,8 @@ Decisions agree_on_engine(const Session& session) {
   const std::string theirs = answer.substr(space + 1);
   if (theirs != own) {
     throw Error(Errc::mismatch,
-                fmt::format("rank 0 uses '{}' and rank {} '{}': HVD_BACKEND or HVD_TRANSPORT "
-                            "differ between them",
+                fmt::format("rank 0 has {} and rank {} has {}: HVD_BACKEND and HVD_TRANSPORT must "
+                            "be the same on all ranks",
                             theirs, session.topology().rank, own));
   }
   return {choose_engine(session), streams};

@@ -38,8 +38,8 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-/// Returns the settings of `config` for a job of its own, without what belongs to the rank that the
-/// process itself may be in a launcher's job.
+/// Returns the settings of `config` for a separate job. If the process is itself a rank of a job,
+/// what belongs to that rank is left out.
 Config settings_of(Config config, int size) {
   config.size = size;
   config.local_rank = config.local_size = config.cross_rank = config.cross_size = -1;

@@ -17,8 +17,8 @@ Error no_memory_for_set(int rank) {
   fault.rank = rank;
   fault.cause = fmt::format(
       "no shared memory for a process set: each takes {} KiB on each of its ranks, which may have "
-      "been in at most {} different ones since the start, removed ones included. Use fewer process "
-      "sets, allow the job more memory, or set HVD_TRANSPORT=tcp",
+      "been in at most {} different ones, with those that were removed and pairs that exchange "
+      "messages. Use fewer process sets, allow the job more memory, or set HVD_TRANSPORT=tcp",
       HostSlots::block_size() >> 10, HostSets::kMost);
   return {Errc::resource, std::move(fault)};
 }

@@ -93,10 +93,11 @@ void require_level() {
         fmt::format("this MPI offers {} only, hvd needs MPI_THREAD_SERIALIZED", level_name(level)));
   }
   if (!process().alone && level < MPI_THREAD_MULTIPLE) {
-    throw Error(Errc::unsupported,
-                fmt::format("the program uses MPI, which has {}; hvd calls MPI from a thread of "
-                            "its own and needs MPI_THREAD_MULTIPLE then",
-                            level_name(level)));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("MPI provides {} only. hvd calls MPI from a thread of its own while the "
+                    "program may call it too, which needs MPI_THREAD_MULTIPLE",
+                    level_name(level)));
   }
 }
 

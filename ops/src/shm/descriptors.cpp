@@ -39,7 +39,7 @@ void wait_for(int stream, short events, int peer, Deadline deadline) {
 
 /// Throws the error of a call on the stream to `peer`. The kernel limits the descriptors that all
 /// processes of a user have in flight (ETOOMANYREFS), and may lack memory: the peer is alive then.
-[[noreturn]] void throw_broken(int peer) {
+[[noreturn]] void throw_stream_error(int peer) {
   const bool shortage = errno == ETOOMANYREFS || errno == ENOMEM || errno == ENOBUFS;
   if (!shortage) throw peer_lost(peer, std::strerror(errno));
   throw Error(Errc::resource, fmt::format("cannot pass shared memory to or from rank {}: {}", peer,
@@ -62,7 +62,7 @@ void send_some(int stream, std::span<const int> fds, int peer, Deadline deadline
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   while (::sendmsg(stream, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(peer);
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_stream_error(peer);
     wait_for(stream, POLLOUT, peer, deadline);
   }
 }
@@ -113,7 +113,7 @@ std::vector<UniqueFd> receive_some(int stream, std::size_t count, int peer, Dead
     got = ::recvmsg(stream, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got >= 0) break;
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(peer);
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_stream_error(peer);
     wait_for(stream, POLLIN, peer, deadline);
   }
   std::vector<UniqueFd> taken = take(message);

@@ -34,7 +34,7 @@ inline constexpr int kAlgorithmCount = 6;
 class AlgorithmTable {
  public:
   /// Takes the same algorithm at every size. `segment` is the number of bytes into which the
-  /// algorithm cuts tensors; 0 means that it does not cut them, or for lanes its default.
+  /// algorithm cuts tensors; 0 means that it does not cut them; lanes then take 2 MiB.
   explicit AlgorithmTable(Algorithm algorithm, std::size_t segment = 0)
       : entries_{{0, algorithm, segment}} {}
   /// Takes this algorithm from `bytes` on, which is above every earlier bound.

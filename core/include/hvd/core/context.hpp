@@ -95,9 +95,10 @@ class Context {
 
   /// Makes a process set of `ranks`, which are ascending and without duplicates. Collective: all
   /// ranks of the context call it with the same ranks. The set's operations are ordered with all
-  /// others, so sets may overlap. Where ranks of a host share memory, a rank can be in 511
-  /// different sets and message pairs; a removed set counts on, but one with the same ranks uses
-  /// its place. The next one is Errc::resource.
+  /// others, so sets may overlap. If the ranks of a host share memory, a rank can be in at most 511
+  /// different sets. A pair of ranks that exchange messages counts as one, and so does a set that
+  /// was removed, but a set with the same ranks as an earlier one does not count again. After that
+  /// the context fails with Errc::resource.
   [[nodiscard]] ProcessSet add_process_set(const std::vector<int>& ranks);
   /// Collective over all ranks. Operations pending in the set fail with Errc::invalid_argument.
   void remove_process_set(const ProcessSet& set);

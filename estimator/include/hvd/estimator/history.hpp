@@ -21,7 +21,8 @@ struct RowMeans {
 struct EpochHistory {
   int epoch = 0;  ///< from 1
   int ranks = 0;  ///< the number of ranks that trained it
-  /// Of the optimizer's first group: with `scale_learning_rate` the program's, times `ranks`.
+  /// The rate of the optimizer's first group. With `scale_learning_rate` it is the program's rate
+  /// times `ranks`.
   double learning_rate = 0;
   double seconds = 0;
   RowMeans train{};
