@@ -95,6 +95,7 @@ TEST(FdPassing, TooManyDescriptorsInFlightAreNoLossOfThePeer) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 3) GTEST_SKIP() << "needs a user who is not root";
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 

@@ -1,5 +1,7 @@
 # The modules find Arrow in the folders of Debian, and LibTorch in those of vcpkg. None of the libraries is real.
 include("${CMAKE_CURRENT_LIST_DIR}/common.cmake")
+set(ENV{Arrow_ROOT} "")
+set(ENV{LibTorch_ROOT} "")
 set(arrow "${WORK_DIR}/arrow")
 set(packages "${arrow}/lib/x86_64-linux-gnu/cmake")
 foreach(library IN ITEMS Arrow:arrow Parquet:parquet)

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -36,6 +37,7 @@ struct Phase {
 
 /// Returns a count that an event may lack.
 std::uint64_t count_in(const json& args, const char* key) {
+  if (!args.is_object()) throw std::runtime_error("args is no object");
   return args.contains(key) ? whole_number<std::uint64_t>(args, key) : 0;
 }
 

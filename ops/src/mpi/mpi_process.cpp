@@ -141,7 +141,8 @@ bool MpiUse::alive() noexcept { return !process().failed && !finalized(); }
 
 void MpiUse::require_here() {
   require_usable();
-  if (!initialized()) return initialize(MPI_THREAD_MULTIPLE);  // the program uses MPI too
+  process().alone = false;  // the program has a communicator, so it may call MPI too
+  if (!initialized()) return initialize(MPI_THREAD_MULTIPLE);
   int main_thread = 0;
   MPI_Is_thread_main(&main_thread);
   if (thread_level() <= MPI_THREAD_FUNNELED && main_thread == 0) {
