@@ -31,6 +31,7 @@ constexpr std::size_t kMost = 250;
 /// Room for a few more than are expected, so that they can be seen and closed.
 constexpr std::size_t kRoom = CMSG_SPACE((kMost + 3) * sizeof(int));
 constexpr std::size_t kMaxCause = 256;
+constexpr int kRetryMs = 10;
 
 void wait_for(int stream, short events, int peer, Deadline deadline) {
   std::array<pollfd, 1> fds{pollfd{.fd = stream, .events = events, .revents = 0}};
@@ -62,6 +63,10 @@ void send_some(int stream, std::span<const int> fds, int peer, Deadline deadline
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   while (::sendmsg(stream, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EINTR) continue;
+    if (errno == ETOOMANYREFS && Clock::now() < deadline) {
+      ::poll(nullptr, 0, kRetryMs);  // until other jobs have received theirs
+      continue;
+    }
     if (errno != EAGAIN && errno != EWOULDBLOCK) throw_stream_error(peer);
     wait_for(stream, POLLOUT, peer, deadline);
   }

@@ -19,7 +19,8 @@ struct Topology;
 namespace hvd::detail {
 
 /// Sends descriptors, which one call of `receive_descriptors` receives. Both throw Errc::timeout or
-/// Errc::peer_lost naming `peer`, the rank at the other end.
+/// Errc::peer_lost naming `peer`, the rank at the other end. This one throws Errc::resource if this
+/// user's processes still have too many descriptors in flight at the deadline.
 void send_descriptors(int stream, std::span<const int> fds, int peer, Deadline deadline);
 /// Receives exactly `count` descriptors. If another number arrives, they are closed and it throws
 /// Errc::protocol. It throws Errc::resource if this process cannot hold so many, and the error that
