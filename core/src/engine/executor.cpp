@@ -20,9 +20,10 @@ constexpr std::chrono::microseconds kYield{100};
 constexpr std::chrono::milliseconds kFirstWakeUp{1};
 constexpr std::chrono::milliseconds kLastWakeUp{100};
 
-// The executor thread sleeps this long between two polls of an asynchronous collective that no
-// thread waits for.
-constexpr std::chrono::microseconds kPollInterval{50};
+// The executor thread sleeps this long between two polls of an asynchronous collective for which no
+// thread waits. A poll takes some six calls of the device's driver, and while they hold its lock, a
+// thread of the program that launches kernels waits.
+constexpr std::chrono::milliseconds kPollInterval{1};
 
 // A thread that waits for a device looks at these intervals whether the executor was stopped.
 constexpr std::chrono::milliseconds kStopInterval{20};
@@ -356,29 +357,17 @@ void Executor::complete(const LocalBatch& batch) const {
   for (const auto& tensor : batch.tensors) listener_.tensor_done(*tensor, tensor->error);
 }
 
-/// Polls once, and sleeps a little when nothing has completed for a while: polling costs time in
-/// the device's driver.
-void Executor::poll_and_rest(Lock& lock, Clock::time_point& yield_until) {
-  const bool complete = poll_first(lock);
-  const auto now = Clock::now();
-  if (complete) {
-    yield_until = now + kYield;
-  } else if (now >= yield_until) {
-    idle_.wait_for(lock, kPollInterval, [this] { return state_ == State::stopped || can_run(); });
-  }
-}
-
 void Executor::thread_main() {
   Lock lock(mutex_);
-  Clock::time_point yield_until;  // until then asynchronous collectives are polled without a pause
   for (;;) {
     idle_.wait(lock,
                [this] { return state_ != State::running || can_run() || executor_can_poll(); });
     if (state_ == State::stopped) break;
     if (can_run()) {
-      yield_until = run_next(lock, Clock::now()) + kYield;
+      static_cast<void>(run_next(lock, Clock::now()));
     } else if (executor_can_poll()) {
-      poll_and_rest(lock, yield_until);
+      if (poll_first(lock)) continue;
+      idle_.wait_for(lock, kPollInterval, [this] { return state_ == State::stopped || can_run(); });
     } else if (busy()) {
       idle_.wait(lock, [this] {
         return state_ == State::stopped || can_run() || executor_can_poll() || !busy();

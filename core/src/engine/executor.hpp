@@ -110,7 +110,6 @@ class Executor final : public WorkDriver {
   [[nodiscard]] bool take_next(Clock::time_point now);
   [[nodiscard]] Clock::time_point run_next(Lock& lock, Clock::time_point now);
   bool poll_first(Lock& lock);
-  void poll_and_rest(Lock& lock, Clock::time_point& yield_until);
   void complete_all(Lock& lock);
   [[nodiscard]] bool arrive(const LocalBatch& batch);
   [[nodiscard]] std::optional<CollectiveRunner::Ran> execute(const LocalBatch& batch);

@@ -1,5 +1,6 @@
 // Implements the fence of ranks on any hosts, as a dissemination barrier (Hensgen, Finkel & Manber,
 // "Two algorithms for barrier synchronization", 1988) whose tokens name the operation.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -28,8 +29,10 @@ namespace {
 using Verdict = Token::Verdict;
 
 /// Cancelling an operation does not interrupt the opening of a stream, so this rank waits for a
-/// stream in slices of this length and checks for the cancellation in between.
-constexpr std::chrono::milliseconds kOpenSlice{10};
+/// stream in slices that grow from the first to the last of these lengths, and checks for the
+/// cancellation in between.
+constexpr std::chrono::milliseconds kFirstOpenSlice{10};
+constexpr std::chrono::milliseconds kLastOpenSlice{1000};
 /// The longest sleep. Every reason to wake is an event, so this is only a precaution.
 constexpr std::chrono::minutes kLookAgain{1};
 
@@ -147,11 +150,12 @@ bool TcpFence::open_all(const Call& call) {
 
 bool TcpFence::open(int peer, const Call& call) {
   const std::string label = std::string(kTcpLabelPrefix) + "fence";
+  std::chrono::milliseconds slice = kFirstOpenSlice;
   while (!stream(peer).is_open()) {
     // The lower of two ranks accepts on its event loop, even while its other threads are busy. The
     // higher one connects when it arrives at the operation, which may take any time.
     const bool dials = peer < rank_;
-    const auto limit = dials ? session_.config().start_timeout : kOpenSlice;
+    const auto limit = dials ? session_.config().start_timeout : slice;
     try {
       stream(peer) =
           TokenStream(session_.network().open(peer, label, Clock::now() + limit), peer, size());
@@ -159,6 +163,7 @@ bool TcpFence::open(int peer, const Call& call) {
       failure_.check();  // the network was aborted because this fence was aborted
       if (dials || error.code() != Errc::timeout) throw;
       if (over(call)) return false;
+      slice = std::min(2 * slice, kLastOpenSlice);
     }
   }
   return true;
