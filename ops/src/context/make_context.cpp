@@ -41,8 +41,9 @@ bool on_one_host(const Topology& topology) {
 }
 
 // Ranks that share memory map that of all others, and each looks at all others in every collective.
-// Where a host has more ranks than this, that costs more than it saves.
-constexpr int kMostSharing = 128;
+// With this many ranks on two cores it is two to seven times as fast as TCP; with twice as many
+// they used more than 24 GiB (docs/internals/host-engine.md).
+constexpr int kMostSharing = 256;
 
 /// Returns the number of ranks on the host that has the most.
 int most_on_a_host(const Topology& topology) {
