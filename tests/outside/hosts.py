@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-NAMES = "abcdefghijkl"
+NAMES = "abcdefghijklmnop"
 FREEZE, THAW = 0xC0045877, 0xC0045878  # FIFREEZE and FITHAW of linux/fs.h, for a whole file system
 UNSHARE = ["unshare"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
 ALONE = UNSHARE + ["--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net", "--uts"]

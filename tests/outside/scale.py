@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job of many real ranks on eight hosts of this machine, without LibTorch.
+"""A job of many real ranks on several hosts of this machine, without LibTorch.
 
     tests/outside/scale.py build/release/bin --ranks 1024
 
@@ -90,7 +90,7 @@ def rank_pid(rank):
 
 
 def inside(options):
-    machines = hosts.make(options.work, 8)
+    machines = hosts.make(options.work, options.hosts)
     per_host = options.ranks // len(machines)
     free, least, phases, marks = available(), available(), {}, {}
 
@@ -101,6 +101,7 @@ def inside(options):
             least = min(least, available())
             marks[found.group(1)] = packets(machines[0])
             phases[found.group(1)] = found.groups()[1:]
+            print(line, file=sys.stderr, flush=True)  # a run may take an hour
 
     own = set(hosts.processes())
     before = packets(machines[0])
@@ -145,7 +146,8 @@ def inside(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=os.path.abspath, help="the folder with hvdrun and outside_scale_rank")
-    parser.add_argument("--ranks", type=int, default=1024, help="a multiple of 8")
+    parser.add_argument("--ranks", type=int, default=1024, help="a multiple of the hosts")
+    parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--patience", type=float, default=2400, help="seconds that a job may take")
     parser.add_argument("--work", help=argparse.SUPPRESS)
