@@ -1,4 +1,4 @@
-"""Up to eight hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
+"""Up to 16 hosts on one machine. Each has its own network, name, mounts and monotonic clock; a bridge
 connects them. All processes are in one process namespace, in which the tester sees them."""
 
 import contextlib

@@ -101,7 +101,7 @@ def inside(options):
             least = min(least, available())
             marks[found.group(1)] = packets(machines[0])
             phases[found.group(1)] = found.groups()[1:]
-            print(line, file=sys.stderr, flush=True)  # a run may take an hour
+            print(line, file=sys.stderr, flush=True)  # so that one sees progress in a long run
 
     own = set(hosts.processes())
     before = packets(machines[0])
@@ -146,12 +146,14 @@ def inside(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=os.path.abspath, help="the folder with hvdrun and outside_scale_rank")
-    parser.add_argument("--ranks", type=int, default=1024, help="a multiple of the hosts")
-    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--ranks", type=int, default=1024, help="a multiple of --hosts")
+    parser.add_argument("--hosts", type=int, default=8, help="at most %d" % len(hosts.NAMES))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--patience", type=float, default=2400, help="seconds that a job may take")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if not 1 <= options.hosts <= len(hosts.NAMES) or options.ranks % options.hosts:
+        parser.error("--ranks %d on --hosts %d" % (options.ranks, options.hosts))
     if options.work:
         return inside(options)
     return hosts.run_again()

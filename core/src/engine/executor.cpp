@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds kFirstWakeUp{1};
 constexpr std::chrono::milliseconds kLastWakeUp{100};
 
 // The executor thread sleeps this long between two polls of an asynchronous collective for which no
-// thread waits. A poll takes some six calls of the device's driver, and while they hold its lock, a
-// thread of the program that launches kernels waits.
+// thread waits. A poll makes about six calls of the device's driver, which may delay a thread of
+// the program that launches kernels.
 constexpr std::chrono::milliseconds kPollInterval{1};
 
 // A thread that waits for a device looks at these intervals whether the executor was stopped.
@@ -366,8 +366,8 @@ void Executor::thread_main() {
     if (can_run()) {
       static_cast<void>(run_next(lock, Clock::now()));
     } else if (executor_can_poll()) {
-      if (poll_first(lock)) continue;
-      idle_.wait_for(lock, kPollInterval, [this] { return state_ == State::stopped || can_run(); });
+      const auto woken = [this] { return state_ == State::stopped || can_run(); };
+      if (!poll_first(lock)) idle_.wait_for(lock, kPollInterval, woken);
     } else if (busy()) {
       idle_.wait(lock, [this] {
         return state_ == State::stopped || can_run() || executor_can_poll() || !busy();

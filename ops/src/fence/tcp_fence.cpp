@@ -29,7 +29,7 @@ namespace {
 using Verdict = Token::Verdict;
 
 /// Cancelling an operation does not interrupt the opening of a stream, so this rank waits for a
-/// stream in slices that grow from the first to the last of these lengths, and checks for the
+/// stream in slices, which double from the first of these lengths to the last, and checks for the
 /// cancellation in between.
 constexpr std::chrono::milliseconds kFirstOpenSlice{10};
 constexpr std::chrono::milliseconds kLastOpenSlice{1000};

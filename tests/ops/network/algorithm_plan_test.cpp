@@ -261,8 +261,8 @@ TEST_F(PlanFileTest, ManyRanksOnAHostUseDoublingUpToItsLimitWithoutAMeasurement)
   config.plan_file = path_;
   config.start_timeout = config.collective_timeout = std::chrono::minutes(2);
   threads(
-      257, [](Context& own) { EXPECT_EQ(own.size(), 257); }, config);
-  EXPECT_EQ(content(), "tcp/257/streams=0 ring=doubling,131073:ring\n");
+      129, [](Context& own) { EXPECT_EQ(own.size(), 129); }, config);
+  EXPECT_EQ(content(), "tcp/129/streams=0 ring=doubling,131073:ring\n");
 }
 
 TEST(PlanSignature, SaysWhichRanksShareHosts) {
