@@ -1,16 +1,23 @@
 // Tests passing descriptors from one rank to another.
 #include <array>
+#include <chrono>
+#include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hvd_test/ranks.hpp>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <hvd/core/internal/session.hpp>
 
 #include "shm/descriptors.hpp"
 #include "transport/failure.hpp"
@@ -107,6 +114,59 @@ TEST(FdPassing, TooManyDescriptorsInFlightAreNoLossOfThePeer) {
   EXPECT_TRUE(WIFEXITED(status));
   if (WEXITSTATUS(status) == 3) GTEST_SKIP() << "needs a user who is not root";
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+/// Lets four ranks exchange descriptors, and returns their errors. `act` takes the place of the
+/// exchange where it returns true.
+std::vector<Error> errors_of_exchange(
+    std::chrono::milliseconds timeout,
+    const std::function<bool(Session&, std::span<const int>)>& act) {
+  constexpr int kRanks = 4;
+  const auto store = make_hash_store();
+  std::vector<Error> errors(kRanks, Error(Errc::internal, "no error"));
+  expect_threads(kRanks, [&](int rank) {
+    Config config = thread_config(rank, kRanks);
+    config.start_timeout = timeout;
+    Session session(config, store);
+    session.bootstrap().barrier("begin");
+    const std::vector<int> ranks = ranks_here(session.topology());
+    errors[static_cast<std::size_t>(rank)] = error_of([&] {
+      if (act(session, ranks)) throw Error(Errc::internal, "it acted");
+      const UniqueFd file(::memfd_create("test", MFD_CLOEXEC));
+      static_cast<void>(exchange_on_host(session, ranks, "test", file.get()));
+    });
+  });
+  return errors;
+}
+
+class ExchangeWithout : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Rank, ExchangeWithout, testing::Values(0, 1, 3));
+
+TEST_P(ExchangeWithout, ARankThatRefusesIsNamedOnAllOthers) {
+  const int culprit = GetParam();
+  const auto errors =
+      errors_of_exchange(std::chrono::minutes(10), [&](Session& session, std::span<const int> all) {
+        if (session.topology().rank != culprit) return false;
+        refuse_exchange(session, all, "test", Error(Errc::resource, "no memory"));
+        return true;
+      });
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank == culprit) continue;
+    const Error& error = errors[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(error.code(), Errc::resource) << error.what();
+    EXPECT_EQ(error.fault().rank, culprit) << error.what();
+    EXPECT_THAT(error.what(), testing::HasSubstr("no memory"));
+  }
+}
+
+TEST(Exchange, ARankThatDoesNotComeIsNamedByThoseThatTheLeaderHasNotReached) {
+  const auto errors = errors_of_exchange(
+      std::chrono::seconds(2),
+      [](Session& session, std::span<const int>) { return session.topology().rank == 1; });
+  for (const std::size_t rank : {0U, 2U, 3U}) {
+    EXPECT_EQ(errors[rank].code(), Errc::timeout) << errors[rank].what();
+    EXPECT_EQ(errors[rank].fault().rank, 1) << errors[rank].what();
+  }
 }
 
 TEST(FdPassing, AnErrorCanComeInPlaceOfDescriptors) {

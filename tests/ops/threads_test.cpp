@@ -1,6 +1,9 @@
 // Tests jobs whose ranks are threads of one process.
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 
@@ -9,8 +12,10 @@
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <hvd/hvd.hpp>
+#include <hvd/ops/internal/context_follower.hpp>
 
 #include "support/context_checks.hpp"
 
@@ -217,6 +222,74 @@ TEST(Threads, SaysWhenAThreadCannotBeStarted) {
   ::pthread_attr_destroy(&before);
   EXPECT_EQ(error.code(), Errc::resource);
   EXPECT_THAT(error.what(), HasSubstr("rank 0 of 2"));
+}
+
+/// Limits the descriptors of this process during its life.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t beside_open) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit few = before_;
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    few.rlim_cur = static_cast<rlim_t>(std::distance(begin(open), end(open)) - 1) + beside_open;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~DescriptorLimit() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Threads, TooFewDescriptorsAreAnErrorAtOnce) {
+  if (test::kSanitized) GTEST_SKIP() << "needs a process without a sanitizer";
+  Config config = kConfig;
+  config.start_timeout = std::chrono::minutes(10);  // nobody waits for it
+  const auto run = [&] {
+    threads(
+        8, [](Context&) { expect_sum_of_ranks(); }, config);
+  };
+  {
+    const DescriptorLimit few(100);
+    const Error error = error_of(run);
+    EXPECT_EQ(error.code(), Errc::resource);
+    EXPECT_THAT(error.what(), HasSubstr("8 ranks need 144 descriptors"));
+  }
+  // Above that number the ranks begin, and need a few more while they start.
+  int failed = 0;
+  for (rlim_t beside = 146; beside < 250; beside += 4) {
+    const DescriptorLimit few(beside);
+    try {
+      run();
+      break;
+    } catch (const Error& error) {
+      ++failed;
+      EXPECT_EQ(error.code(), Errc::resource) << beside << ": " << error.what();
+    }
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_LT(failed, 26);
+}
+
+/// Counts how often it is attached.
+struct Follower final : detail::ContextFollower {
+  int attached = 0;
+  void detach() noexcept override {}
+  void attach(Context&) override { ++attached; }
+};
+
+TEST(Threads, WhatABodyMakesDoesNotFollowTheContextsOfAnElasticJob) {
+  Follower outside;
+  const auto body = [&](Context& own) {
+    Follower inside;
+    barrier();
+    if (own.rank() == 0) detail::attach_followers(own);
+    barrier();
+    EXPECT_EQ(inside.attached, 0);
+  };
+  threads(2, body, kConfig);
+  EXPECT_EQ(outside.attached, 1);
 }
 
 }  // namespace

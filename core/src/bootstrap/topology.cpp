@@ -1,6 +1,9 @@
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,7 +24,9 @@ HostIdentity HostIdentity::of_this_process() {
   struct stat status {};
   if (identity.boot_id.empty() || ::stat("/proc/self/ns/net", &status) != 0) {
     // Without them, ranks of different hosts would seem to share one.
-    throw Error(Errc::resource, "/proc does not tell this machine's boot id and network namespace");
+    throw Error(Errc::resource,
+                fmt::format("/proc does not tell this machine's boot id and network namespace: {}",
+                            std::strerror(errno)));
   }
   identity.network_namespace = status.st_ino;
   return identity;

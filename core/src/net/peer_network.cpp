@@ -217,7 +217,7 @@ UniqueFd PeerNetwork::Impl::connect(int peer, const std::string& label, Deadline
     Fault fault;
     fault.rank = peer;
     fault.host = there.host.hostname;
-    fault.cause = "it listens on no TCP port";
+    fault.cause = "it listens on no TCP port; its log says why with HVD_LOG=info";
     throw Error(Errc::resource, std::move(fault));
   }
   net::DialOptions options;

@@ -1,13 +1,11 @@
 #include <atomic>
-#include <condition_variable>
-#include <map>
-#include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include <hvd/core/error.hpp>
+#include <hvd/core/internal/hash_store.hpp>
 #include <hvd/core/internal/text.hpp>
-#include <hvd/core/store.hpp>
 
 #include "store/store_protocol.hpp"
 
@@ -20,43 +18,42 @@ namespace {
 // It is initialised before any code runs, since it is set during static initialisation.
 constinit std::atomic<ConnectAgentStore> agent_store_client{nullptr};
 
-class HashStore final : public Store {
- public:
-  void set(std::string_view key, std::span<const std::byte> value, Deadline) override {
-    check_store_key(key);
-    check_store_value(key, value.size());
-    const std::lock_guard lock(mutex_);
-    values_.insert_or_assign(std::string(key), Bytes(value.begin(), value.end()));
-    changed_.notify_all();
-  }
-
-  std::optional<Bytes> get(std::string_view key, Deadline) override {
-    check_store_key(key);
-    const std::lock_guard lock(mutex_);
-    const auto found = values_.find(key);
-    if (found == values_.end()) return std::nullopt;
-    return found->second;
-  }
-
-  Bytes wait(std::string_view key, Deadline deadline) override {
-    check_store_key(key);
-    std::unique_lock lock(mutex_);
-    auto found = values_.end();
-    const bool came = changed_.wait_until(lock, deadline, [&] {
-      found = values_.find(key);
-      return found != values_.end();
-    });
-    if (!came) throw Error(Errc::timeout, fmt::format("nobody set the store key '{}'", key));
-    return found->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, Bytes, std::less<>> values_;
-};
-
 }  // namespace
+
+void HashStore::set(std::string_view key, std::span<const std::byte> value, Deadline) {
+  check_store_key(key);
+  check_store_value(key, value.size());
+  const std::lock_guard lock(mutex_);
+  values_.insert_or_assign(std::string(key), Bytes(value.begin(), value.end()));
+  changed_.notify_all();
+}
+
+std::optional<Bytes> HashStore::get(std::string_view key, Deadline) {
+  check_store_key(key);
+  const std::lock_guard lock(mutex_);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::nullopt;
+  return found->second;
+}
+
+Bytes HashStore::wait(std::string_view key, Deadline deadline) {
+  check_store_key(key);
+  std::unique_lock lock(mutex_);
+  auto found = values_.end();
+  changed_.wait_until(lock, deadline, [&] {
+    found = values_.find(key);
+    return found != values_.end() || cause_;
+  });
+  if (found != values_.end()) return found->second;
+  if (cause_) std::rethrow_exception(cause_);
+  throw Error(Errc::timeout, fmt::format("nobody set the store key '{}'", key));
+}
+
+void HashStore::fail(std::exception_ptr cause) {
+  const std::lock_guard lock(mutex_);
+  if (!cause_) cause_ = std::move(cause);
+  changed_.notify_all();
+}
 
 void detail::check_store_key(std::string_view key) {
   if (key.empty() || key.size() > kMaxStoreKey || !is_graphic(key)) {

@@ -3,11 +3,13 @@
 
 #include <hvd/ops/internal/context_follower.hpp>
 
+#include "context/thread_context.hpp"
+
 namespace hvd::detail {
 namespace {
 
 struct Followers {
-  std::mutex mutex;  // the bodies of hvd::threads make followers too
+  std::mutex mutex;  // other threads than that of `elastic_run` may make and destroy followers
   std::vector<ContextFollower*> all;
 
   std::vector<ContextFollower*> list() {
@@ -24,6 +26,7 @@ Followers& followers() {
 }  // namespace
 
 ContextFollower::ContextFollower() {
+  if (ThreadContext::exists()) return;  // it uses the context of its thread, which has no successor
   const std::lock_guard lock(followers().mutex);
   followers().all.push_back(this);
 }

@@ -1,15 +1,21 @@
 #include <atomic>
+#include <cstdint>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <hvd/core/internal/hash_store.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/ops/threads.hpp>
 
@@ -21,12 +27,32 @@ namespace {
 // It is initialised before any code runs, since it is set during static initialisation.
 constinit std::atomic<detail::PrepareRanks> prepare_ranks{nullptr};
 
+/// Returns whether the error says only that another rank has failed or does not answer.
+bool may_be_of_victim(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.code() == Errc::peer_lost || known.code() == Errc::timeout ||
+           known.code() == Errc::aborted;
+  } catch (...) {
+    return false;
+  }
+}
+
 /// Keeps the first error of a job. Later ones are its consequences.
 class FirstError {
  public:
   void keep(std::exception_ptr error) noexcept {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::move(error);
+  }
+  /// Keeps the error of a rank that did not start. Ranks that have started may have noticed it
+  /// before it is known here, because a rank closes its connections before it throws.
+  void keep_of_start(std::exception_ptr error) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!error_ || (may_be_of_victim(error_) && !may_be_of_victim(error))) {
+      error_ = std::move(error);
+    }
   }
   void rethrow() const {
     const std::lock_guard lock(mutex_);
@@ -38,6 +64,10 @@ class FirstError {
   std::exception_ptr error_;
 };
 
+/// With shared memory n ranks hold n² mappings and descriptors, and a process may have 65,530
+/// mappings (vm.max_map_count).
+constexpr int kMostSharing = 128;
+
 /// Returns the settings of `config` for a separate job. If the process is itself a rank of a job,
 /// what belongs to that rank is left out.
 Config settings_of(Config config, int size) {
@@ -48,7 +78,23 @@ Config settings_of(Config config, int size) {
   config.secret_file.clear();
   config.error_file.clear();
   if (config.backend == "mpi") config.backend = "auto";  // MPI's ranks are processes
+  if (config.transport == "auto" && size > kMostSharing) config.transport = "tcp";
   return config;
+}
+
+/// Throws Errc::resource if the ranks cannot have as many descriptors as they need. Where a rank
+/// runs out of them while it starts, the others wait for it until HVD_START_TIMEOUT.
+void require_descriptors(std::uint64_t ranks, const Config& config) {
+  std::error_code unknown;  // then none is counted
+  const std::filesystem::directory_iterator open("/proc/self/fd", unknown);
+  const auto others = static_cast<std::uint64_t>(std::distance(begin(open), end(open)));
+  const std::uint64_t needed = 10 * ranks + (config.transport == "tcp" ? 0 : ranks * ranks);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= others + needed) return;
+  throw Error(Errc::resource,
+              fmt::format("hvd::threads: {} ranks need {} descriptors, {} are open already, and "
+                          "this process may have {} (ulimit -n)",
+                          ranks, needed, others, limit.rlim_cur));
 }
 
 std::string text_of_current_exception() {
@@ -87,7 +133,8 @@ void threads(int size, const std::function<void(Context&)>& body, const Config& 
   const detail::PrepareRanks prepare = prepare_ranks.load();
   const std::function<void()> prepare_thread = prepare ? prepare(size) : [] {};
   const Config settings = settings_of(config, size);
-  const std::shared_ptr<Store> store = make_hash_store();
+  require_descriptors(static_cast<std::uint64_t>(size), settings);
+  const auto store = std::make_shared<detail::HashStore>();
   FirstError first;
   // No rank begins before all have a thread, because it would wait for those that never come.
   std::latch begin(1);
@@ -99,8 +146,9 @@ void threads(int size, const std::function<void(Context&)>& body, const Config& 
       Config own = settings;
       own.rank = rank;
       run_rank(own, store, body, first);
-    } catch (...) {
-      first.keep(std::current_exception());
+    } catch (...) {  // it did not start
+      first.keep_of_start(std::current_exception());
+      store->fail(std::current_exception());
     }
   };
   std::vector<std::thread> ranks;

@@ -11,8 +11,10 @@
 namespace hvd::detail {
 namespace {
 
+/// A lack of memory passes, and is not the end of the peer.
 [[nodiscard]] bool try_again() noexcept {
-  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS ||
+         errno == ENOMEM;
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 namespace hvd::detail {
 namespace {
 
+constexpr std::string_view kLabel = "host";  // of the streams that pass descriptors
+
 /// Returns a number that stands for the process set in HostSets, where its members look for each
 /// other's blocks of shared memory. It is not 0, which marks a free entry.
 std::uint64_t name_of_set(std::span<const int> ranks) noexcept {
@@ -27,9 +29,12 @@ std::uint64_t name_of_set(std::span<const int> ranks) noexcept {
   return name == 0 ? 1 : name;
 }
 
-std::shared_ptr<const HostSegment> make_segment(int rank, int size, std::size_t arena) {
+/// Returns the result of `map`, which makes or maps a segment. Its error for lack of memory,
+/// address space or descriptors says what to set.
+template <class Map>
+HostSegment with_advice(int rank, const Map& map) {
   try {
-    return std::make_shared<const HostSegment>(HostSegment::create(rank, size, arena));
+    return map();
   } catch (const Error& error) {
     if (error.code() != Errc::resource) throw;
     throw Error(Errc::resource,
@@ -93,16 +98,24 @@ std::shared_ptr<HostShared> share_host_memory(Session& session, std::size_t aren
   const int rank = session.topology().rank;
   const int size = session.topology().size;
   const std::vector<int> ranks = ranks_here(session.topology());
-  auto own = make_segment(rank, size, arena);
+  std::shared_ptr<const HostSegment> own;
+  try {
+    own = std::make_shared<const HostSegment>(
+        with_advice(rank, [&] { return HostSegment::create(rank, size, arena); }));
+  } catch (const Error& error) {
+    refuse_exchange(session, ranks, kLabel, error);
+    throw;
+  }
 
-  auto found = exchange_on_host(session, ranks, "host", own->memory().fd());
+  auto found = exchange_on_host(session, ranks, kLabel, own->memory().fd());
   std::vector<HostShared::Peer> peers(static_cast<std::size_t>(size));
   std::bitset<HostHeader::kCpus> cpus;
   for (const int other : ranks) {
     const auto index = static_cast<std::size_t>(other);
     peers[index].stream = std::move(found[index].stream);
     if (other != rank) {
-      peers[index].segment = HostSegment::attach(std::move(found[index].memory), other, size);
+      peers[index].segment = with_advice(
+          rank, [&] { return HostSegment::attach(std::move(found[index].memory), other, size); });
     }
     cpus |= (other == rank ? *own : peers[index].segment).cpus();
   }

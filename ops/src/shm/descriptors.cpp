@@ -126,8 +126,10 @@ std::vector<UniqueFd> receive_some(int stream, std::size_t count, int peer, Dead
   if (token == kError && taken.empty()) throw_error(stream, peer);
   // The kernel cuts off descriptors for which this process has no room.
   if (taken.size() < count && (message.msg_flags & MSG_CTRUNC) != 0) {
-    throw Error(Errc::resource,
-                fmt::format("no descriptor left for the shared memory that rank {} passes", peer));
+    throw Error(
+        Errc::resource,
+        fmt::format("no descriptor left for the shared memory that rank {} passes (ulimit -n)",
+                    peer));
   }
   if (taken.size() != count) {
     throw peer_violation(peer, fmt::format("passed {} descriptors", taken.size()));
@@ -190,6 +192,25 @@ StreamPair make_stream_pair() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
+/// Returns the error with this rank as its culprit if it says that something is short here.
+Error with_culprit(const Error& error, int rank) {
+  Fault fault = error.fault();
+  if (error.code() == Errc::resource && fault.rank < 0) fault.rank = rank;
+  return {error.code(), std::move(fault)};
+}
+
+/// Opens a stream to each of `others` and sends the error, by the deadline.
+void open_and_send_error(PeerNetwork& network, std::span<const int> others, std::string_view label,
+                         const Error& error, Deadline deadline) noexcept {
+  for (const int other : others) {
+    try {
+      send_error(network.open(other, label, deadline).get(), error);
+    } catch (const std::exception&) {
+      // That rank does not come, or will find that this one has gone.
+    }
+  }
+}
+
 /// Does the leader's part of the exchange. `all` holds its own descriptors; the result holds those
 /// of all ranks, in the order of `ranks`.
 std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int> ranks,
@@ -214,27 +235,38 @@ std::vector<UniqueFd> gather_and_pass(PeerNetwork& network, std::span<const int>
       static_cast<void>(receive_descriptors(stream, 1, others[i], deadline));
     }
   } catch (const Error& error) {
-    Fault fault = error.fault();
-    if (error.code() == Errc::resource && fault.rank < 0) fault.rank = ranks.front();
-    const Error told(error.code(), std::move(fault));
+    const Error told = with_culprit(error, ranks.front());
     for (const UniqueFd& stream : streams) send_error(stream.get(), told);
+    // After the deadline this tells only those that have come already, and waits for nobody.
+    open_and_send_error(network, others.subspan(streams.size()), label, told,
+                        std::min(deadline, Clock::now() + kAnswerTime));
     throw;
   }
   return all;
 }
 
 /// Does the part of the other ranks in the exchange.
-std::vector<UniqueFd> pass_and_take(PeerNetwork& network, std::span<const int> ranks,
+std::vector<UniqueFd> pass_and_take(PeerNetwork& network, int own_rank, std::span<const int> ranks,
                                     std::string_view label, const std::vector<UniqueFd>& own,
                                     Deadline deadline) {
   const int leader = ranks.front();
   const UniqueFd stream = network.open(leader, label, deadline);
   const std::array<int, kEach> fds{own[0].get(), own[1].get()};
-  send_descriptors(stream.get(), fds, leader, deadline);
-  std::vector<UniqueFd> all =
-      receive_descriptors(stream.get(), kEach * ranks.size(), leader, deadline + kAnswerTime);
-  send_descriptors(stream.get(), std::span(fds).first(1), leader, deadline + kAnswerTime);
-  return all;
+  try {
+    try {
+      send_descriptors(stream.get(), fds, leader, deadline);
+    } catch (const Error& error) {
+      // If the leader has left, it may have sent its error before, which is received below.
+      if (error.code() != Errc::peer_lost) throw;
+    }
+    std::vector<UniqueFd> all =
+        receive_descriptors(stream.get(), kEach * ranks.size(), leader, deadline + kAnswerTime);
+    send_descriptors(stream.get(), std::span(fds).first(1), leader, deadline + kAnswerTime);
+    return all;
+  } catch (const Error& error) {
+    send_error(stream.get(), with_culprit(error, own_rank));
+    throw;
+  }
 }
 
 }  // namespace
@@ -252,11 +284,13 @@ std::vector<HostDescriptors> exchange_on_host(Session& session, std::span<const 
   StreamPair pair = make_stream_pair();
   std::vector<UniqueFd> all;
   all.emplace_back(::fcntl(memory, F_DUPFD_CLOEXEC, 0));
-  if (!all.front()) throw Error(Errc::resource, "no descriptor left for shared memory");
+  if (!all.front()) {
+    throw Error(Errc::resource, "no descriptor left for shared memory (ulimit -n)");
+  }
   all.push_back(std::move(pair.others));
   const Deadline deadline = session.start_deadline();
   all = rank == ranks.front() ? gather_and_pass(network, ranks, label, std::move(all), deadline)
-                              : pass_and_take(network, ranks, label, all, deadline);
+                              : pass_and_take(network, rank, ranks, label, all, deadline);
 
   std::vector<HostDescriptors> peers(static_cast<std::size_t>(session.topology().size));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -268,6 +302,15 @@ std::vector<HostDescriptors> exchange_on_host(Session& session, std::span<const 
     }
   }
   return peers;
+}
+
+void refuse_exchange(Session& session, std::span<const int> ranks, std::string_view label,
+                     const Error& error) noexcept {
+  const int rank = session.topology().rank;
+  const bool leads = rank == ranks.front();
+  open_and_send_error(session.network(), leads ? ranks.subspan(1) : ranks.first(1), label,
+                      with_culprit(error, rank),
+                      leads ? Clock::now() + kAnswerTime : session.start_deadline());
 }
 
 std::vector<int> ranks_here(const Topology& topology) {

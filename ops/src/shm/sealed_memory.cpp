@@ -83,7 +83,9 @@ SealedMemory SealedMemory::attach(UniqueFd fd, std::size_t least, int owner) {
   if (::fstat(fd.get(), &status) != 0 || status.st_size < static_cast<off_t>(least)) {
     throw refused(owner, "its size is wrong");
   }
-  return {std::move(fd), static_cast<std::size_t>(status.st_size)};
+  SealedMemory memory(std::move(fd), static_cast<std::size_t>(status.st_size));
+  memory.fd_.reset();  // the mapping holds the memory, and only its owner changes its pages
+  return memory;
 }
 
 bool SealedMemory::commit(std::size_t offset, std::size_t size) const noexcept {

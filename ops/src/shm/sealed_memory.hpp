@@ -16,8 +16,9 @@ class SealedMemory {
   /// `commit` does that for others. Throws Errc::resource.
   [[nodiscard]] static SealedMemory create(const char* name, std::size_t size,
                                            std::size_t committed);
-  /// Maps the memory that rank `owner` passed, of at least `least` bytes. Throws Errc::protocol
-  /// naming the rank when it is smaller or not sealed.
+  /// Maps the memory that rank `owner` passed, of at least `least` bytes, and closes `fd`: only the
+  /// owner calls `commit`, `release` and `make_private`. Throws Errc::protocol naming the rank when
+  /// the memory is smaller or not sealed.
   [[nodiscard]] static SealedMemory attach(UniqueFd fd, std::size_t least, int owner);
 
   /// Takes pages from the system now and not at the first access, where a lack of memory would end

@@ -39,7 +39,10 @@ constexpr std::chrono::microseconds kNear{30};
 /// With fewer bytes in flight a stream stalls until the other end's delayed acknowledgement.
 constexpr int kLeastSent = 64 << 10;
 
-[[nodiscard]] bool would_block() noexcept { return errno == EAGAIN || errno == EWOULDBLOCK; }
+/// A lack of memory passes, and is not the end of the peer.
+[[nodiscard]] bool would_block() noexcept {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM;
+}
 
 [[noreturn]] void throw_broken(int peer) {
   const bool reset = errno == ECONNRESET || errno == EPIPE;

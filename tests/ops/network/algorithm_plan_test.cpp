@@ -259,7 +259,6 @@ class AgreementTest : public PlanFileTest {
 TEST_F(PlanFileTest, ManyRanksOnAHostUseDoublingUpToItsLimitWithoutAMeasurement) {
   Config config = thread_config(0, 1);
   config.plan_file = path_;
-  config.transport = "tcp";
   config.start_timeout = config.collective_timeout = std::chrono::minutes(2);
   threads(
       129, [](Context& own) { EXPECT_EQ(own.size(), 129); }, config);

@@ -24,7 +24,8 @@ class ContextFollower {
   virtual void attach(Context& context) = 0;
 
  protected:
-  /// Adds this object to those that `elastic_run` attaches. Does not attach it.
+  /// Adds this object to those that `elastic_run` attaches, unless it is made in a body of
+  /// `hvd::threads`. Does not attach it.
   ContextFollower();
   ~ContextFollower();
 };
