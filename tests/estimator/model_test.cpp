@@ -96,6 +96,20 @@ TEST(ModelTest, ATableWithoutRowsHasTheColumnsAllTheSame) {
   EXPECT_TRUE(table->ValidateFull().ok());
 }
 
+TEST(ModelTest, AnOutputWithoutValuesIsAColumnOfEmptyLists) {
+  const auto forward = [](const Trainable::Tensors& inputs) {
+    return Trainable::Tensors{inputs.at(0).narrow(1, 0, 0)};
+  };
+  const Model model(
+      Trainable(std::make_shared<torch::nn::Module>(), forward),
+      {.feature_cols = {"features"}, .output_cols = {"nothing"}, .output_shapes = {{0}}});
+  const auto table = model.outputs(*table_of(normal({3, kFeatures}, 1)));
+  ASSERT_TRUE(table->ValidateFull().ok());
+  const auto& lists = static_cast<const arrow::ListArray&>(*table->column(0));
+  ASSERT_EQ(lists.length(), 3);
+  for (std::int64_t row = 0; row < 3; ++row) EXPECT_EQ(lists.value_length(row), 0);
+}
+
 TEST(ModelTest, OneOutputPerRowIsANumber) {
   const Folder folder;
   const Model model = make_model(folder, [](EstimatorOptions& options) {

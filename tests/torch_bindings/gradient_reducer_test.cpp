@@ -149,6 +149,30 @@ TEST_P(Reducer, FrozenParametersStayAndComeBack) {
   });
 }
 
+// Ranks tell each other which gradients are sparse, in a small allreduce. A frozen parameter has no
+// gradients, so it needs none.
+TEST_P(Reducer, OneSmallAllreduceEndsWhenAllTrainedParametersWereUsed) {
+  const int size = GetParam();
+  on_ranks(size, [&](Context& context) {
+    torch::Tensor used = torch::ones({2}, torch::requires_grad());
+    torch::Tensor late = torch::ones({2}, torch::requires_grad());
+    torch::Tensor frozen = torch::ones({2});
+    DistributedSGD optimizer(NamedTensors{{"used", used}, {"late", late}, {"frozen", frozen}}, kSgd,
+                             {.context = &context});
+    constexpr int kFirst = 2;  // the step in which the last rank uses `late`
+    for (int step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      const bool uses_late = step == kFirst && context.rank() == size - 1;
+      const auto before = context.stats().submitted;
+      (uses_late ? used.sum() + late.sum() : used.sum()).backward();
+      optimizer.step();
+      EXPECT_EQ(context.stats().submitted - before,
+                2 + small_messages(size, step <= kFirst ? 0 : 1))
+          << "in step " << step;
+    }
+  });
+}
+
 TEST_P(Reducer, SharedParametersAreReducedAndSteppedOnce) {
   on_ranks(GetParam(), [&](Context& context) {
     torch::nn::Linear layer(4, 4);

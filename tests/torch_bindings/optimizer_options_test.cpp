@@ -251,20 +251,26 @@ struct Lookup : torch::nn::Module {
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 1));
 };
 
+/// Trains the model in one process with the losses of all ranks.
+template <class UsesTable>
+void train_alone(Lookup& model, int size, int steps, const UsesTable& uses_table) {
+  torch::optim::SGD sgd(model.parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < steps; ++step) {
+    sgd.zero_grad();
+    for (int rank = 0; rank < size; ++rank) {
+      (model.loss(rank, uses_table(rank, step)) / size).backward();
+    }
+    sgd.step();
+  }
+}
+
 TEST_P(OptimizerOption, SparseGradientsInAGroupAreReducedBesideIt) {
   const int size = GetParam();
   const torch::Tensor rows = normal({5, 4}, 3, 0.3);
   // In the first step only the last rank has a sparse gradient.
   const auto uses_table = [size](int rank, int step) { return step > 0 || rank == size - 1; };
   Lookup alone(rows);
-  torch::optim::SGD sgd(alone.parameters(), torch::optim::SGDOptions(0.1));
-  for (int step = 0; step < 3; ++step) {
-    sgd.zero_grad();
-    for (int rank = 0; rank < size; ++rank) {
-      (alone.loss(rank, uses_table(rank, step)) / size).backward();
-    }
-    sgd.step();
-  }
+  train_alone(alone, size, 3, uses_table);
   const std::vector<std::vector<std::string>> with_others{
       {"layer.bias", "table.weight", "layer.weight"}};
   const std::vector<std::vector<std::string>> by_itself{{"table.weight"}, {"layer.weight"}};
@@ -280,10 +286,47 @@ TEST_P(OptimizerOption, SparseGradientsInAGroupAreReducedBesideIt) {
       }
       EXPECT_TRUE(verify(model, context));
       for (const auto& item : model.named_parameters()) {
-        const torch::Tensor& wanted = alone.named_parameters()[item.key()];
+        const torch::Tensor wanted = alone.named_parameters()[item.key()];
         EXPECT_TRUE(torch::allclose(item.value(), wanted, 1e-4, 1e-5)) << item.key();
       }
     });
+  }
+}
+
+// First no rank uses the table, which may be frozen. Then only the last rank does, and later only
+// the first.
+TEST_P(OptimizerOption, ASparseGradientThatNoRankHadBeforeIsKnownToAll) {
+  const int size = GetParam();
+  const torch::Tensor rows = normal({5, 4}, 3, 0.3);
+  constexpr int kUnused = 3;
+  const auto uses_table = [size](int rank, int step) {
+    return (step == kUnused && rank == size - 1) || (step == kUnused + 1 && rank == 0);
+  };
+  Lookup alone(rows);
+  train_alone(alone, size, kUnused + 3, uses_table);
+  for (const bool is_frozen_first : {false, true}) {
+    for (const int groups : {0, 1}) {
+      on_ranks(size, [&](Context& context) {
+        Lookup model(rows);
+        model.table->weight.set_requires_grad(!is_frozen_first);
+        DistributedSGD optimizer(model.named_parameters(), torch::optim::SGDOptions(0.1),
+                                 {.num_groups = groups, .context = &context});
+        for (int step = 0; step < kUnused + 3; ++step) {
+          if (step == kUnused) model.table->weight.set_requires_grad(true);
+          optimizer.zero_grad();
+          model.loss(context.rank(), uses_table(context.rank(), step)).backward();
+          const torch::Tensor& gradient = model.table->weight.grad();
+          const bool is_used = step == kUnused || step == kUnused + 1;
+          EXPECT_EQ(gradient.defined() && gradient.is_sparse(), is_used) << "in step " << step;
+          optimizer.step();
+        }
+        EXPECT_TRUE(verify(model, context));
+        for (const auto& item : model.named_parameters()) {
+          const torch::Tensor wanted = alone.named_parameters()[item.key()];
+          EXPECT_TRUE(torch::allclose(item.value(), wanted, 1e-4, 1e-5)) << item.key();
+        }
+      });
+    }
   }
 }
 

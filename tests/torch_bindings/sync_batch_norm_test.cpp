@@ -254,6 +254,50 @@ TEST_P(SyncNorm, ConvertReplacesTheLayersOfASequential) {
   });
 }
 
+/// LibTorch gives no way to replace its layers.
+struct Block : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& input) { return norm(body->forward(input)); }
+  torch::nn::Sequential body =
+      register_module("body", torch::nn::Sequential(torch::nn::Linear(kChannels, kChannels),
+                                                    torch::nn::BatchNorm1d(kChannels)));
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(kChannels));
+};
+
+TEST_P(SyncNorm, ConvertWarnsOnceOfTheLayersThatItLeaves) {
+  testing::internal::CaptureStderr();
+  on_ranks(GetParam(), [](Context& context) {
+    const torch::nn::Sequential plain(
+        {{"block", torch::nn::AnyModule(std::make_shared<Block>())},
+         {"norm", torch::nn::AnyModule(torch::nn::BatchNorm1d(kChannels))}});
+    auto converted = convert_sync_batch_norm(plain, {.context = &context});
+    EXPECT_NE(dynamic_cast<SyncBatchNormImpl*>(converted->ptr(1).get()), nullptr);
+    EXPECT_EQ(converted->forward(normal({4, kChannels}, 3)).size(0), 4);
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string warning = "convert_sync_batch_norm: 2 BatchNorm layers inside other modules";
+  EXPECT_THAT(text, HasSubstr(warning));
+  EXPECT_EQ(text.find(warning), text.rfind(warning)) << text;
+  EXPECT_THAT(text, HasSubstr("the first of them block.body.1."));
+}
+
+TEST_P(SyncNorm, ConvertLeavesEachModuleInItsMode) {
+  on_ranks(GetParam(), [](Context& context) {
+    torch::nn::BatchNorm1d frozen(kChannels);
+    torch::nn::Dropout dropout(0.5);
+    torch::nn::Sequential plain(frozen, dropout);
+    frozen->eval();
+    const auto converted = convert_sync_batch_norm(plain, {.context = &context});
+    EXPECT_FALSE(converted->ptr(0)->is_training());
+    EXPECT_TRUE(converted->ptr(1)->is_training());
+    EXPECT_TRUE(converted->is_training());
+
+    plain->eval();
+    dropout->train();
+    EXPECT_FALSE(convert_sync_batch_norm(plain, {.context = &context})->is_training());
+    EXPECT_TRUE(dropout->is_training());
+  });
+}
+
 /// Limits the time for which ranks wait for each other when they send different names.
 Config config_of_threads() {
   Config config = thread_config(0, 1);

@@ -58,7 +58,8 @@ inline void backward_through_bf16(torch::nn::Sequential& net, int step, int rank
 }
 
 /// Returns how many small allreduces a distributed optimizer submits besides the gradients in step
-/// `step`, which counts from 0: one in which the ranks agree on the pass, and another in step 0.
+/// `step`, which counts from 0: one in which the ranks agree on the pass, and another in step 0,
+/// in which they use all parameters.
 inline std::uint64_t small_messages(int ranks, int step) {
   return ranks == 1 ? 0 : step == 0 ? 2 : 1;
 }

@@ -69,8 +69,7 @@ std::shared_ptr<arrow::Array> output_column(const torch::Tensor& output, std::in
         Errc::invalid_argument,
         fmt::format("model: output '{}' of {} rows is more than a list column holds", name, rows));
   }
-  const torch::Tensor offsets =
-      torch::arange(0, rows * each + 1, std::max<std::int64_t>(each, 1), torch::kInt32);
+  const torch::Tensor offsets = torch::arange(rows + 1, torch::kInt32).mul(each);
   return std::make_shared<arrow::ListArray>(column_type(shape), rows,
                                             std::make_shared<TensorBuffer>(offsets), values);
 }

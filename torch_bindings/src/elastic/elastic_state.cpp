@@ -107,7 +107,9 @@ void ElasticState::Impl::receive(const StateSource& source, Context& context) {
   }
   broadcast_tensors(context, std::move(tensors), "elastic_state/", source.rank);
   for (torch::Tensor* const tensor : parts.tensors) {
-    broadcast_object_(*tensor, source.rank, {.name = "elastic_state/tensor", .context = &context});
+    broadcast_object_(
+        *tensor, source.rank,
+        {.name = "elastic_state/tensor", .max_bytes = kLargestState, .context = &context});
   }
   for (std::size_t i = 0; i < parts.optimizers.size(); ++i) {
     torch::optim::Optimizer& optimizer = *parts.optimizers[i];
@@ -128,8 +130,9 @@ void ElasticState::Impl::receive(const StateSource& source, Context& context) {
     writer.u8(ends_iterations ? 1 : 0);
     snapshot.write_values(writer, parts);
   }
-  const Bytes values = broadcast_object(writer.take(), source.rank,
-                                        {.name = "elastic_state/values", .context = &context});
+  const Bytes values = broadcast_object(
+      writer.take(), source.rank,
+      {.name = "elastic_state/values", .max_bytes = kLargestState, .context = &context});
   WireReader reader(values, "ElasticState");
   standing.steps = reader.i64();
   standing.iterations = reader.i64();

@@ -1,6 +1,8 @@
 #include "elastic/state_parts.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -18,7 +20,8 @@
 namespace hvd::detail {
 namespace {
 
-constexpr std::size_t kLongestValue = std::size_t{1} << 30;
+// A WireWriter writes lengths in 32 bits.
+constexpr std::size_t kLongestValue = std::numeric_limits<std::uint32_t>::max();
 
 CountsSteps* counter_of(torch::optim::Optimizer* optimizer) {
   return dynamic_cast<CountsSteps*>(optimizer);
@@ -194,7 +197,17 @@ void StateSnapshot::take(const StateParts& parts) {
     tensors_.push_back(tensor->detach().clone());
   }
   values_.clear();
-  for (const StateValue& value : parts.values) values_.push_back(value.read());
+  for (const StateValue& value : parts.values) {
+    values_.push_back(value.read());
+    // When the ranks change, it would be too late: the other ranks would wait for the value.
+    if (values_.back().size() > kLongestValue) {
+      throw Error(
+          Errc::invalid_argument,
+          fmt::format("ElasticState: number {} of the {} numbers, strings, schedulers and "
+                      "saved objects has {} bytes; at most {} can be sent",
+                      values_.size(), parts.values.size(), values_.back().size(), kLongestValue));
+    }
+  }
   rates_.clear();
   for (auto* const optimizer : parts.optimizers) rates_.push_back(rates_of(*optimizer));
   marks_.clear();

@@ -75,7 +75,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
   count_groups();
   if (options.weighted) weight.emplace(context, options.process_set, prefix, owner);
   if (!options.adasum && context.ranks_of(options.process_set).size() > 1) {
-    first_step.emplace(context, options.process_set, slots.size());
+    layouts.emplace(context, options.process_set, slots.size());
   }
   // An optimizer tells the agreement of its steps. Those of a module's optimizers are seen in its
   // parameters only. The first pass counts as a pass after a step: if
@@ -160,7 +160,7 @@ void GradientReducer::Impl::on_gradient(std::size_t index, const torch::Tensor& 
   error.keep([&] {
     agreement->read_parameters();
     placement->use_on_this_thread();
-    if (first_step) first_step->add(index, slot.parameter.grad());
+    if (layouts) layouts->add(index, slot.parameter.grad());
     submit(slot, incoming);
   });
   // After a rank was lost, the rest of an elastic job's pass would be in vain.
@@ -301,7 +301,7 @@ void GradientReducer::Impl::end_pass() {
     missing_after_nested = nested && missing != slots.end() ? &*missing : nullptr;
     if (missing_after_nested) return;
   }
-  start_first_step_exchange();
+  start_layout_exchange();
   engine.queue_callback([this, &engine] {
     submit_missing();
     engine.queue_callback([this, &engine] {
@@ -339,7 +339,7 @@ std::string GradientReducer::Impl::two_passes_in_one(const GradientSlot& slot) c
 
 void GradientReducer::Impl::synchronize() {
   if (is_reduced) return;
-  start_first_step_exchange();
+  start_layout_exchange();
   submit_missing();
   finish_reduction();
 }

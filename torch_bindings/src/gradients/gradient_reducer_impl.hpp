@@ -18,11 +18,11 @@
 #include "collectives/device_event.hpp"
 #include "collectives/first_error.hpp"
 #include "gradients/bucket_events.hpp"
-#include "gradients/first_step.hpp"
 #include "gradients/gradient_hook.hpp"
 #include "gradients/gradient_placement.hpp"
 #include "gradients/gradient_setup.hpp"
 #include "gradients/gradient_weight.hpp"
+#include "gradients/layout_exchange.hpp"
 #include "gradients/pass_agreement.hpp"
 #include "gradients/pass_observer.hpp"
 
@@ -134,8 +134,9 @@ struct GradientReducer::Impl final : GradientListener {
     return {context, slot.collective, options.process_set};
   }
   void start_agreement();
-  void start_first_step_exchange();
-  void finish_first_step_exchange();
+  [[nodiscard]] bool layouts_are_due() const;
+  void start_layout_exchange();
+  void finish_layout_exchange();
 
   // These wait for the submitted gradients (gradient_reduction.cpp).
   void finish_reduction();
@@ -165,9 +166,8 @@ struct GradientReducer::Impl final : GradientListener {
   std::optional<GradientPlacement> placement;
   std::vector<Group> groups;
   std::vector<Group> buckets;
-  std::deque<GradientSlot> slots;  // a deque, because hooks must not move
-  /// It is set until the first reduction, when there are other ranks.
-  std::optional<FirstStepExchange> first_step;
+  std::deque<GradientSlot> slots;         // a deque, because hooks must not move
+  std::optional<LayoutExchange> layouts;  ///< set when there are other ranks
   std::optional<PassAgreement> agreement;
   std::optional<GradientWeight> weight;  ///< only if the options are weighted
 

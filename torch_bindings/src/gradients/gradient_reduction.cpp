@@ -194,25 +194,41 @@ void GradientReducer::Impl::start_agreement() {
   agreement->start(reduction(prefix + "/agreement"));
 }
 
-void GradientReducer::Impl::start_first_step_exchange() {
-  if (!first_step) return;
+/// Returns whether the ranks exchange layouts in this reduction. All ranks have to decide alike, so
+/// only the last exchange and the parameters that take part count, and not what this rank has seen
+/// since. The rank that uses a parameter first has to tell the others whether their zeros are to be
+/// sparse. Therefore each reduction has one more small allreduce as long as no rank has used some
+/// parameter that is trained.
+bool GradientReducer::Impl::layouts_are_due() const {
+  if (!layouts->is_complete()) return true;
+  if (options.sparse_as_dense) return false;
+  for (std::size_t index = 0; index < slots.size(); ++index) {
+    const GradientSlot& slot = slots[index];
+    const bool takes_part = slot.takes_part || slot.parameter.requires_grad();
+    if (takes_part && !layouts->is_known(index)) return true;
+  }
+  return false;
+}
+
+void GradientReducer::Impl::start_layout_exchange() {
+  if (!layouts || !layouts_are_due()) return;
   error.keep([&] {
     for (std::size_t index = 0; index < slots.size(); ++index) {
       const torch::Tensor& gradient = slots[index].parameter.grad();
-      if (!slots[index].in_flight && gradient.defined()) first_step->add(index, gradient);
+      if (!slots[index].in_flight && gradient.defined()) layouts->add(index, gradient);
     }
-    first_step->start(prefix + "/first step");
+    layouts->start(prefix + "/layouts");
   });
 }
 
-void GradientReducer::Impl::finish_first_step_exchange() {
-  first_step->finish();
+void GradientReducer::Impl::finish_layout_exchange() {
+  if (!layouts || !layouts->finish()) return;
   for (std::size_t index = 0; index < slots.size(); ++index) {
     GradientSlot& slot = slots[index];
-    slot.is_sparse = slot.is_sparse || (first_step->is_sparse(index) && !options.sparse_as_dense);
+    slot.is_sparse = slot.is_sparse || (layouts->is_sparse(index) && !options.sparse_as_dense);
   }
   const bool is_first = context.rank() == context.ranks_of(options.process_set).front();
-  if (!is_first || !first_step->all_are_equal()) return;
+  if (!is_first || !layouts->all_are_equal()) return;
   log(LogLevel::warn, context.rank(),
       fmt::format("{}: all ranks had the same gradients in the first step, bit by bit. They read "
                   "the same data, and each needs its own shard, as of hvd::DistributedSampler; or "
@@ -225,19 +241,16 @@ void GradientReducer::Impl::submit_missing() {
   const torch::NoGradGuard no_grad;
   if (weight) {
     // Other ranks may wait for this rank's weight in their hooks, before they begin the exchange of
-    // the first step.
+    // layouts.
     const std::lock_guard lock(mutex);
     weight->share(error);
   }
-  if (first_step) {
-    error.keep([&] { finish_first_step_exchange(); });
-    if (first_step->is_complete()) first_step.reset();
-  }
+  error.keep([&] { finish_layout_exchange(); });
   const std::lock_guard lock(mutex);
   error.keep([&] { start_agreement(); });
   int passes = 0;
   for (const GradientSlot& slot : slots) passes = std::max(passes, slot.passes);
-  // A parameter that a pass did not use counts as one with zeros in that pass.
+  // A parameter that was used in fewer passes than another counts as one with zeros in the others.
   const double factor =
       factor_of_fewer_passes(options.average_accumulated, passes, options.backward_passes_per_step);
   for (std::size_t index = 0; index < slots.size(); ++index) {

@@ -64,8 +64,9 @@ using ParameterGroups = std::vector<torch::optim::OptimizerParamGroup>;
 [[nodiscard]] std::string_view kind_of(const torch::optim::Optimizer& optimizer);
 
 /// Returns the factor that turns an average over `planned` backward passes into one over `passes`,
-/// the number of passes before a step at the end of an epoch. It is 1 when gradients are not
-/// averaged over passes.
+/// the number of passes before a step at the end of an epoch. Passes are counted by parameter, so
+/// it is that of the parameter which this rank has used in most of them. The factor is 1 when
+/// gradients are not averaged over passes.
 [[nodiscard]] double factor_of_fewer_passes(bool average, int passes, int planned) noexcept;
 
 }  // namespace hvd::detail

@@ -1,6 +1,10 @@
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/ops/internal/context_follower.hpp>
 #include <hvd/torch/collectives.hpp>
@@ -161,6 +165,32 @@ struct Normalize : torch::autograd::Function<Normalize> {
   }
 };
 
+bool is_batch_norm(const torch::nn::Module& module) {
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
+}
+
+/// Warns of layers that were not replaced, because otherwise each rank would silently normalize its
+/// own batch there.
+void warn_of_plain_layers(const torch::nn::Sequential& converted, const SyncBatchNormScope& scope) {
+  std::vector<std::string> plain;
+  for (const auto& item : converted->named_modules()) {
+    if (is_batch_norm(*item.value())) plain.push_back(item.key());
+  }
+  if (plain.empty()) return;
+  int own_rank = -1;
+  if (scope.context != nullptr || is_initialized()) {
+    Context& context = context_of(scope);
+    own_rank = context.rank();
+    if (own_rank != context.ranks_of(scope.process_set).front()) return;
+  }
+  log(LogLevel::warn, own_rank,
+      fmt::format("convert_sync_batch_norm: {} BatchNorm layers inside other modules cannot be "
+                  "replaced, the first of them {}. Declare them as hvd::SyncBatchNorm",
+                  plain.size(), plain.front()));
+}
+
 }  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& settings,
@@ -267,12 +297,14 @@ torch::nn::AnyModule SyncBatchNormImpl::converted(const torch::nn::AnyModule& mo
 torch::nn::Sequential convert_sync_batch_norm(const torch::nn::Sequential& modules,
                                               const SyncBatchNormScope& scope) {
   torch::nn::Sequential converted;
+  // Without modules yet, so that each keeps its own mode, such as a frozen one that evaluates.
+  converted->train(modules->is_training());
   const auto names = modules->named_children();
   std::size_t index = 0;
   for (const torch::nn::AnyModule& module : *modules) {
     converted->push_back(names[index++].key(), SyncBatchNormImpl::converted(module, scope));
   }
-  converted->train(modules->is_training());
+  warn_of_plain_layers(converted, scope);
   return converted;
 }
 

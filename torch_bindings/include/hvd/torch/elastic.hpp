@@ -61,7 +61,9 @@ class ElasticState final : public ElasticStateBase {
   /// same order, before `elastic_run`, and with each optimizer the modules of its parameters. The
   /// parameters of a module without an optimizer, such as an average of weights, are sent as one
   /// rank has them when a generation begins, and are never taken back. Throws Errc::unsupported
-  /// for an optimizer whose class is not one of LibTorch's.
+  /// for an optimizer whose class is not one of LibTorch's. A string, or what is saved, may have up
+  /// to 4 GiB - 1 bytes; for a longer one, the end of an iteration and `commit` throw
+  /// Errc::invalid_argument.
   template <class T>
   void add(T& part) {
     using Part = std::remove_const_t<T>;

@@ -66,8 +66,8 @@ struct DistributedOptimizerOptions {
   /// about equally many. 0 means that there are no groups.
   int num_groups = 0;
   /// Makes sparse gradients, such as those of embeddings, dense. Otherwise they are gathered from
-  /// all ranks. Ranks without a gradient learn in the first step that a parameter has sparse ones,
-  /// so at least one rank must have one in that step.
+  /// all ranks. All ranks learn that a parameter has sparse ones in the step in which any of them
+  /// uses it first.
   bool sparse_as_dense = false;
   /// `backward()` returns once the gradients of its pass are reduced, as with PyTorch's DDP; then
   /// they may be read, clipped and added to. When this is false, they are being reduced until

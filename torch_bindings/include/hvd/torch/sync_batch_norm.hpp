@@ -74,7 +74,10 @@ TORCH_MODULE(SyncBatchNorm);
 /// Returns the same modules in the same order and under the same names, but with each
 /// `BatchNorm1d`, `2d` and `3d` replaced by a `SyncBatchNorm`. It shares the parameters and buffers
 /// of the layer, so an optimizer that has them remains valid. Layers that are members of other
-/// modules have a fixed type and cannot be replaced: declare those as `hvd::SyncBatchNorm`.
+/// modules have a fixed type and cannot be replaced: declare those as `hvd::SyncBatchNorm`. That
+/// includes layers of a class derived from `torch::nn::Sequential`, which itself cannot be inside
+/// another one. When such layers are left, the first rank writes a warning, or each process if
+/// there are no ranks yet.
 [[nodiscard]] torch::nn::Sequential convert_sync_batch_norm(const torch::nn::Sequential& modules,
                                                             const SyncBatchNormScope& scope = {});
 
