@@ -117,8 +117,19 @@ TEST_F(MembershipTest, ASilentWorkerIsKilledUnlessItWaits) {
   EXPECT_THAT(waits(2, {.generation = 1}), ElementsAre());
   EXPECT_THAT(after(milliseconds{499}), ElementsAre());
   EXPECT_THAT(after(milliseconds{1}), ElementsAre("kill 3"));
-  EXPECT_THAT(after(milliseconds{10'000}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{4'999}), ElementsAre());
   EXPECT_THAT(exits(3, kKilled), ElementsAre("form 2: 0 1 2"));
+}
+
+// Its process is stuck in the kernel.
+TEST_F(MembershipTest, NobodyWaitsForAWorkerThatSigkillDoesNotEnd) {
+  form_four();
+  for (const int worker : {0, 1, 2}) (void)waits(worker, {.generation = 1, .blames = 3});
+  EXPECT_THAT(after(milliseconds{500}), ElementsAre("kill 3"));
+  EXPECT_EQ(membership_->wake_up(), now_ + milliseconds{5'000});
+  EXPECT_THAT(after(milliseconds{5'000}), ElementsAre("form 2: 0 1 2"));
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 4 on 1"));  // it counts as failed
+  EXPECT_THAT(exits(3, kKilled), ElementsAre());
 }
 
 TEST_F(MembershipTest, AWorkerWhomNobodyBlamesIsKilledAfterTheTimeout) {
@@ -128,7 +139,7 @@ TEST_F(MembershipTest, AWorkerWhomNobodyBlamesIsKilledAfterTheTimeout) {
   (void)waits(2, {.generation = 1});
   EXPECT_THAT(after(milliseconds{59'999}), ElementsAre("start 4 on 0"));
   EXPECT_THAT(after(milliseconds{1}), ElementsAre("kill 3"));
-  EXPECT_THAT(after(milliseconds{60'000}), ElementsAre());
+  EXPECT_THAT(after(milliseconds{4'999}), ElementsAre());
   EXPECT_THAT(exits(3, kKilled), testing::Contains("form 2: 1 2"));
 }
 
@@ -327,6 +338,27 @@ TEST_F(MembershipTest, AfterTheTrainingTheCodesOfStartingWorkersDoNotCount) {
   for (const int worker : {1, 2}) (void)exits(worker, 0);
   EXPECT_THAT(exits(4, 1), ElementsAre());
   EXPECT_THAT(exits(3, 0), ElementsAre("finish 0"));
+}
+
+TEST_F(MembershipTest, AHostThatIsLostAfterTheTrainingGivesTheJobItsCode) {
+  form_four();
+  for (const int worker : {0, 1}) (void)exits(worker, 0);
+  EXPECT_THAT(loses(1), ElementsAre("finish 69"));
+
+  form_four();
+  for (const int worker : {0, 2, 3}) (void)exits(worker, 0);
+  EXPECT_THAT(loses(1), ElementsAre());  // its workers had finished
+  EXPECT_THAT(exits(1, 0), ElementsAre("finish 0"));
+}
+
+TEST_F(MembershipTest, ANewcomerThatExitsHasNotFinishedTheProgram) {
+  form_four();
+  (void)exits(0, kKilled);
+  EXPECT_THAT(after(milliseconds{1'000}), ElementsAre("start 4 on 0"));
+  EXPECT_THAT(exits(4, 0), ElementsAre());
+  for (const int worker : {1, 2}) (void)waits(worker, {.generation = 1});
+  EXPECT_THAT(waits(3, {.generation = 1}), ElementsAre("form 2: 1 2 3"));
+  EXPECT_THAT(after(milliseconds{2'000}), ElementsAre("start 5 on 0"));
 }
 
 TEST_F(MembershipTest, AfterTheTrainingNobodyWaitsForAWorkerThatStarts) {

@@ -369,6 +369,45 @@ TEST_P(MetricsAt, AStepIsComputeAndExposedCommunication) {
   });
 }
 
+TEST_P(MetricsAt, ABarrierHasNoBytes) {
+  const Scratch scratch;
+  expect_run(GetParam(), [&](Context& context) {
+    const std::string path = scratch.file("barrier" + std::to_string(context.rank()));
+    context.start_timeline(path);
+    const Stats before = context.stats();
+    barrier({.name = "all", .context = &context});
+    const Stats after = context.stats();
+    context.stop_timeline();
+    EXPECT_EQ(after.collectives, before.collectives + 1);
+    EXPECT_EQ(after.bytes, before.bytes);
+    const std::vector<json> calls = of_category(spans_of(read_json(path), "all"), "barrier");
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_FALSE(calls.front().at("args").contains("bytes"));
+  });
+}
+
+TEST(Statistics, AWaitWithADeadlineIsExposedCommunication) {
+  std::latch waited(2);
+  expect_run(2, [&](Context& context) {
+    std::vector<float> data(1);
+    const auto submit = [&] {
+      return allreduce_async(data.data(), data.data(), std::ssize(data), DType::f32,
+                             {.name = "late", .op = ReduceOp::sum, .context = &context});
+    };
+    if (context.rank() == 1) {
+      waited.arrive_and_wait();
+      submit().wait();
+      return;
+    }
+    const Work work = submit();
+    const Stats before = context.stats();
+    EXPECT_FALSE(work.wait_until(Clock::now() + milliseconds(50)));
+    EXPECT_GT(context.stats().exposed, before.exposed);
+    waited.arrive_and_wait();
+    work.wait();
+  });
+}
+
 TEST_P(MetricsAt, AProgramThatEndsItsStepsCountsThemAlone) {
   expect_run(GetParam(), [](Context& context) {
     context.mark_step();  // begins the first step

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -130,6 +132,34 @@ TEST(Protocol, OnlyRanksThatAnnouncedAMemberAreToldThatOthersDoNotHaveIt) {
   EXPECT_EQ(rejected[0], (Names{"a", "b"}));
   EXPECT_EQ(rejected[1], (Names{"a", "c"}));
   EXPECT_EQ(rejected[2], (Names{"a", "b"}));
+}
+
+TEST(Protocol, AStallIsReportedOnceForEveryPeriodThatItHasLasted) {
+  NiceMock<Actions> actions;
+  Protocol::Settings settings = of_two_ranks();
+  settings.stall_warn = milliseconds(1'000);
+  Protocol rank0(settings, actions, kStart);
+  Clock::time_point now = kStart;
+  std::vector<std::pair<std::string, milliseconds::rep>> reported;  // with the time
+  ON_CALL(actions, stalled).WillByDefault([&](const Stall& stall) {
+    reported.emplace_back(stall.name,
+                          std::chrono::duration_cast<milliseconds>(now - kStart).count());
+  });
+  const std::map<milliseconds, std::string> submissions{{milliseconds(300), "a"},
+                                                        {milliseconds(700), "b"}};
+  while (now < kStart + milliseconds(2'500)) {
+    now += milliseconds(100);
+    const auto name = submissions.find(std::chrono::duration_cast<milliseconds>(now - kStart));
+    if (name != submissions.end()) {
+      std::vector<Announcement> one(1);
+      one.front().request.name = name->second;
+      rank0.submitted(std::move(one), now);
+    }
+    rank0.received({1}, encode(Heartbeat{}), now);
+    rank0.tick({}, now);
+  }
+  EXPECT_THAT(reported, testing::ElementsAre(testing::Pair("a", 1'300), testing::Pair("b", 1'700),
+                                             testing::Pair("a", 2'300)));
 }
 
 // The numbers of a schedule hold its epoch. They must not begin again.

@@ -91,6 +91,9 @@ TEST(Straggler, ItIsNewsOnceInAWhile) {
   EXPECT_FALSE(news.is_news({}, start + milliseconds(1)));
   EXPECT_FALSE(news.is_news({.rank = 1}, start + milliseconds(2)));
   EXPECT_TRUE(news.is_news({.rank = 2}, start + milliseconds(3)));
+  EXPECT_FALSE(news.is_news({.rank = 1}, start + milliseconds(4)));  // slow in turn
+  EXPECT_FALSE(news.is_news({.rank = 2}, start + milliseconds(5)));
+  EXPECT_TRUE(news.is_news({.rank = 1}, start + SlowestNews::kQuiet));
   EXPECT_TRUE(news.is_news({.rank = 2}, start + milliseconds(3) + SlowestNews::kQuiet));
 }
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -134,6 +135,40 @@ TEST(AgentLinkTest, AnAgentThatDoesNotEndIsKilledAndItsLinkDestroyed) {
   io.run_for(std::chrono::seconds{60});
   EXPECT_TRUE(io.stopped());
   EXPECT_FALSE(lost);
+}
+
+/// Returns the wait status of an agent of this host that runs the script, and that is lost.
+int status_of_lost(const std::string& script) {
+  boost::asio::io_context io;
+  AgentLink link(
+      io, AgentCommand{
+              .path = "/bin/sh", .arguments = {"sh", "-c", script}, .variables = {}, .via = {}});
+  int status = -1;
+  link.start(milliseconds{0}, {.on_ready = {},
+                               .on_frame = {},
+                               .on_flushed = {},
+                               .on_stderr = {},
+                               .on_lost = [&](const AgentLoss& loss) { status = loss.status; }});
+  while (status < 0) {
+    if (io.run_one_for(std::chrono::seconds{60}) == 0) throw std::runtime_error("it is not lost");
+  }
+  return status;
+}
+
+/// An agent that leaves closes its stream before it kills its ranks.
+TEST(AgentLinkTest, AnAgentThatEndsSoonAfterItsStreamIsNotKilled) {
+  constexpr int kRounds = 5;
+  for (int round = 0; round < kRounds; ++round) {
+    const int status = status_of_lost("exec <&- >&-; /bin/true; exit 5");
+    ASSERT_TRUE(WIFEXITED(status)) << "in round " << round;
+    EXPECT_EQ(WEXITSTATUS(status), 5);
+  }
+}
+
+TEST(AgentLinkTest, AnAgentThatOnlyClosesItsStreamIsKilled) {
+  const int status = status_of_lost("exec <&- >&-; exec sleep 600");
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
 TEST(AgentLinkTest, AHandlerMayCloseItAndLivesAsLongAsIt) {
@@ -269,6 +304,7 @@ TEST(AgentLossTest, EveryCauseHasItsCodeAndNamesTheHost) {
        69,
        "cannot reach b: srun: error: Invalid node"},
       {{.greeted = true, .status = 9}, 70, "the agent on b was killed by SIGKILL"},
+      {{.greeted = true, .status = exited(143)}, 70, "the agent on b was killed by SIGTERM"},
       {{.greeted = true, .status = exited(3)}, 70, "the agent on b exited 3"}};
   for (const Case& one : cases) {
     const Trouble trouble = explain(one.loss, "b");

@@ -57,6 +57,16 @@ class BindingRunTest : public testing::Test {
                                           const Cpus& cpus = {}) const {
     return run(inside(hvdrun_script(ranks, kSayMask, options), cpus));
   }
+  /// An elastic job whose workers print their masks and stay.
+  [[nodiscard]] test::ProcessOptions elastic() const {
+    return inside(hvdrun({"-np", "1", "--bind-to", "core", "--host-discovery-script",
+                          "cat " + hosts().string(), "sh", "-c", kSayMask + "; exec sleep 600"}));
+  }
+  /// Gives its only host so many slots.
+  void list(std::size_t slots) const {
+    std::ofstream(hosts().string() + ".new") << "localhost:" << slots << '\n';
+    std::filesystem::rename(hosts().string() + ".new", hosts());
+  }
   /// Returns the output of ranks with these masks, in some order.
   static std::multiset<std::string> lines_of(const std::string& out) {
     std::multiset<std::string> lines;
@@ -85,6 +95,9 @@ class BindingRunTest : public testing::Test {
     return cpus;
   }
 
+  [[nodiscard]] std::filesystem::path hosts() const { return directory_.path() / "hosts"; }
+
+  Directory directory_;
   CpuTopology machine_;
   std::optional<test::Process> space_;
 };
@@ -109,16 +122,8 @@ TEST_F(BindingRunTest, RanksGetCoresOfTheirOwn) {
 /// bound.
 TEST_F(BindingRunTest, NewWorkersOfAnElasticJobGetTheirShareOfTheSlotsThatTheirHostHasNow) {
   if (machine_.bound) GTEST_SKIP() << "an affinity mask with all cores";
-  const Directory directory;
-  const auto path = directory.path() / "hosts";
-  const auto list = [&path](std::size_t slots) {
-    std::ofstream(path.string() + ".new") << "localhost:" << slots << '\n';
-    std::filesystem::rename(path.string() + ".new", path);
-  };
   list(1);
-  test::Process job(
-      inside(hvdrun({"-np", "1", "--bind-to", "core", "--host-discovery-script",
-                     "cat " + path.string(), "sh", "-c", kSayMask + "; exec sleep 600"})));
+  test::Process job(elastic());
   const auto expect = [&job](const char* worker, const Cpus& cpus) {
     job.wait_for_out(std::string(worker) + "<stdout>:" + cpu_list(cpus) + "\n",
                      test::in(kPatience));
@@ -128,6 +133,20 @@ TEST_F(BindingRunTest, NewWorkersOfAnElasticJobGetTheirShareOfTheSlotsThatTheirH
   expect("[1]", plan_binding({.to = BindTo::core}, 2, machine_, {}).cpus.at(1));
   list(machine_.cores.size() + 1);
   expect("[2]", own_mask());
+}
+
+/// Another job holds all cores, and the host gets more slots than it has cores.
+TEST_F(BindingRunTest, NewWorkersOfAnElasticJobThatIsNotBoundAreNotBoundEither) {
+  if (machine_.bound) GTEST_SKIP() << "an affinity mask with all cores";
+  test::Process holder(
+      inside(hvdrun_script(1, kSayMask + "; exec sleep 600", {"--bind-to", "core"})));
+  const std::string all = "<stdout>:" + cpu_list(own_mask()) + "\n";
+  holder.wait_for_out("[0]" + all, test::in(kPatience));
+  list(1);
+  test::Process job(elastic());
+  job.wait_for_out("[0]" + all, test::in(kPatience));
+  list(machine_.cores.size() + 1);
+  job.wait_for_out("[1]" + all, test::in(kPatience));
 }
 
 TEST_F(BindingRunTest, TheDryRunAndVerboseShowTheCores) {

@@ -153,6 +153,13 @@ TEST_F(ConfigFileTest, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(complaint("np: 1\nx: {HVD_RANK: 3}\n"), HasSubstr("HVD_RANK"));
 }
 
+TEST_F(ConfigFileTest, AMistakeIsNotThatOfAnOptionWithTheBeginningOfTheName) {
+  const std::string text = "np: 1\nstatus: true\n";
+  EXPECT_THAT(complaint(text, {"--status-interval", "abc"}),
+              AllOf(HasSubstr("--status-interval"), testing::Not(HasSubstr("line 2"))));
+  EXPECT_THAT(complaint(text + "status-interval: abc\n"), HasSubstr("line 3"));
+}
+
 TEST_F(ConfigFileTest, FilesThatCannotBeRead) {
   const auto of = [](const std::string& path) {
     try {

@@ -119,6 +119,17 @@ TEST_F(ElasticHostsTest, AHostComesAndTheFirstOneGoes) {
   EXPECT_THAT(result.err, HasSubstr("hvdrun: the hosts are b:2\n"));
 }
 
+/// A context would find out the places itself. This worker prints those that hvdrun has sent.
+TEST_F(ElasticHostsTest, WorkersAreToldTheirPlacesAmongTheHosts) {
+  job_.emplace(hosts_->on("a", {HVDRUN, "--min-np", "4", "-H", "a:2,b:2", ELASTIC_WORKER}));
+  for (const char* line : {"[0]<stdout>:generation 1: rank 0 of 4, local 0 of 2, cross 0 of 2\n",
+                           "[1]<stdout>:generation 1: rank 1 of 4, local 1 of 2, cross 0 of 2\n",
+                           "[2]<stdout>:generation 1: rank 2 of 4, local 0 of 2, cross 1 of 2\n",
+                           "[3]<stdout>:generation 1: rank 3 of 4, local 1 of 2, cross 1 of 2\n"}) {
+    job_->wait_for_out(line, test::in(kPatience));
+  }
+}
+
 TEST_F(ElasticHostsTest, ALostRankOfEitherHost) {
   start("a:2\nb:2\n", 4, 2);
   wait_for(3, 3, 4);

@@ -43,7 +43,9 @@ int obey(ElasticWorker& worker, int socket) {
       say("leaves");
       return 0;
     }
-    std::printf("generation %u: rank %d of %d\n", config->epoch, config->rank, config->size);
+    std::printf("generation %u: rank %d of %d, local %d of %d, cross %d of %d\n", config->epoch,
+                config->rank, config->size, config->local_rank, config->local_size,
+                config->cross_rank, config->cross_size);
     std::fflush(stdout);
     worker.has_state();
     while (!worker.wish().change) wait_for(socket, POLLIN);

@@ -82,14 +82,18 @@ class FrameNode {
               .processes = 1,
               .hostname = "forged"});
   }
-  /// Joins as node 1 with one rank and sends everything up to the start of its rank.
-  void join_and_prepare() {
-    join(1);
+  /// Greets and sends everything up to the order to start ranks, which comes when all nodes have.
+  void prepare() {
     const std::string greeting = "hvdrun-agent " + std::string(version()) + "\n";
     const auto bytes = std::as_bytes(std::span(greeting));
     send({bytes.begin(), bytes.end()});
     wait_for<Prepare>();
     send(Prepared{.hostname = "forged"});
+  }
+  /// Joins as node 1 with one rank and sends everything up to the start of its rank.
+  void join_and_prepare() {
+    join(1);
+    prepare();
     wait_for<Launch>();
   }
   void send(const Frame& frame) const { send(encode(frame)); }
@@ -186,6 +190,42 @@ TEST(NodeFramesTest, ASignalBetweenTwoTriesEndsTheOtherNodesToo) {
   EXPECT_EQ(over.code, 128 + SIGTERM);
   EXPECT_FALSE(over.again);
   EXPECT_EQ(wait(leader).exit_code(), 128 + SIGTERM);
+}
+
+/// Of two nodes only one comes for the restart.
+TEST(NodeFramesTest, TheTimeoutAlsoEndsTheWaitForNodesBetweenTwoTries) {
+  const std::string port = fresh_port();
+  const NodeConfig config = config_at(port, 3);
+  Process leader(
+      hvdrun({"--nnodes=3", "--node-rank=0", "--nproc-per-node=1", "--master-port=" + port,
+              "--start-timeout=1000", "--max-restarts=1", "--timeout=4", "sh", "-c", "exit 3"}));
+  {
+    FrameNode first(config);
+    FrameNode second(config);
+    first.join(1);
+    second.join(2);
+    first.prepare();
+    second.prepare();
+    int rank = 0;
+    for (FrameNode* node : {&first, &second}) {
+      node->wait_for<Launch>();
+      node->send(Started{.rank = ++rank, .pid = 1});
+      node->send(Exited{.rank = rank, .status = 0});
+      node->send(Gone{});
+      node->send(Done{});
+    }
+    for (FrameNode* node : {&first, &second}) EXPECT_TRUE(node->wait_for<Finished>().again);
+  }
+  FrameNode again(config);
+  again.join(1);
+  const std::string words = "hvdrun: the job was not over after 4.0 s\n";
+  const Finished over = again.wait_for<Finished>();
+  EXPECT_EQ(over.code, kExitDeadline);
+  EXPECT_FALSE(over.again);
+  EXPECT_EQ(over.report, words);
+  const auto result = wait(leader);
+  EXPECT_EQ(result.exit_code(), kExitDeadline);
+  EXPECT_THAT(result.err, HasSubstr(words));
 }
 
 TEST(NodeFramesTest, ASignalWhileNodesAreMissingEndsThoseThatHaveJoined) {

@@ -406,7 +406,8 @@ TEST(NodeModeTest, AFrozenAgentIsGivenUpAndEndsWhenItGoesOn) {
   ::kill(agent, SIGSTOP);
   const auto of_first = wait(first);
   EXPECT_EQ(of_first.exit_code(), kExitHostUnreachable);
-  EXPECT_THAT(of_first.err, HasSubstr(", node 1 was not heard from for 1.4 s"));
+  EXPECT_THAT(of_first.err, AllOf(HasSubstr(", node 1 was not heard from for 1.4 s"),
+                                  HasSubstr("hvdrun: rank 0 was ended by hvdrun\n")));
   ::kill(agent, SIGCONT);
   EXPECT_EQ(wait(second).exit_code(), kExitHostUnreachable);
   EXPECT_TRUE(lifeline.all_gone(test::in(kPatience)));

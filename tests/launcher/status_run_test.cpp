@@ -1,7 +1,9 @@
 // Tests `hvdrun status` and --status on real jobs, and on jobs with many ranks of the library.
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 
@@ -11,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <hvd/core/internal/fd.hpp>
@@ -167,6 +170,39 @@ TEST_F(StatusTest, OnATerminalTheLinesStayInPlace) {
   const auto result = job.wait(test::in(kPatience));
   EXPECT_EQ(result.exit_code(), 0) << result.out;
   EXPECT_THAT(result.out, HasSubstr("[0]<stdout>:joined"));
+}
+
+/// The terminal stays stopped, as after Ctrl-S, until the job is over, so the only line that waits
+/// is the one that hvdrun wrote first.
+TEST_F(StatusTest, NothingIsDrawnWhileTheTerminalIsStopped) {
+  const UniqueFd terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  std::array<char, 64> name{};
+  if (::grantpt(terminal.get()) != 0 || ::unlockpt(terminal.get()) != 0 ||
+      ::ptsname_r(terminal.get(), name.data(), name.size()) != 0) {
+    GTEST_SKIP() << "pseudoterminals";
+  }
+  UniqueFd screen(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_EQ(::tcflow(screen.get(), TCOOFF), 0);
+  auto options = hvdrun_script(1, "echo job $HVD_JOB_ID.; read go < " + gate(),
+                               {"--status", "--status-interval", "0.2"});
+  const std::vector<std::string> shell = {"sh", "-c", "exec \"$@\" 2> \"$0\"", name.data()};
+  options.arguments.insert(options.arguments.begin(), shell.begin(), shell.end());
+  test::Process job(std::move(options));
+  const std::string words = "<stdout>:job ";
+  job.wait_for_out(words, test::in(kPatience));
+  job.wait_for_out(".\n", test::in(kPatience));
+  const auto begin = job.out().find(words) + words.size();
+  const std::string id = job.out().substr(begin, job.out().find('.', begin) - begin);
+  // hvdrun waits for 0.4 s for an answer of the rank, so that a table is due when it has answered.
+  EXPECT_THAT(status_with(id, {"has not joined the job"}), HasSubstr("has not joined the job"));
+  open_gate();
+  const Deadline deadline = test::in(kPatience);
+  while (run(hvdrun({"status", id})).exit_code() == 0 && Clock::now() < deadline) {
+  }
+  ASSERT_EQ(::tcflow(screen.get(), TCOON), 0);
+  screen.reset();
+  EXPECT_EQ(read_some(terminal, 100'000, deadline), "hvdrun: this is job " + id + "\r\n");
+  EXPECT_EQ(job.wait(deadline).exit_code(), 0);
 }
 
 /// Runs `action` in a process of the user nobody and returns its result.

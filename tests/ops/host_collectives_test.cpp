@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hvd_test/errors.hpp>
 #include <hvd_test/ranks.hpp>
@@ -38,19 +39,27 @@ INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, testing::ValuesIn(rank_counts({
                          testing::PrintToStringParamName());
 
 TEST(HostCollectives, RanksWithDifferentEngineSettingsAreRefusedAtOnce) {
-  for (const auto& [backend, transport] : {std::pair("native", "auto"), std::pair("auto", "tcp")}) {
+  for (const auto& [backend, transport, fanout] :
+       {std::tuple("native", "auto", 0), std::tuple("auto", "tcp", 0),
+        std::tuple("auto", "auto", 2)}) {
     const auto store = make_hash_store();
     const UniqueFd refused(::eventfd(0, EFD_CLOEXEC));
-    expect_threads(2, [&, backend = backend, transport = transport](int rank) {
+    expect_threads(2, [&, backend = backend, transport = transport, fanout = fanout](int rank) {
       Config config = thread_config(rank, 2);
       if (rank == 0) {
         config.interrupt_fd = refused.get();  // stands for the notice that rank 1 has ended
       } else {
         config.backend = backend;
         config.transport = transport;
+        config.control_fanout = fanout;
       }
       const Error error = error_of([&] { static_cast<void>(make_context(config, store)); });
       EXPECT_EQ(error.code(), rank == 0 ? Errc::aborted : Errc::mismatch) << error.what();
+      if (rank == 1) {
+        EXPECT_THAT(error.what(), testing::HasSubstr(fmt::format("HVD_BACKEND={}, ", backend)));
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr(fmt::format("HVD_CONTROL_FANOUT={}: ", fanout)));
+      }
       EXPECT_EQ(::eventfd_write(refused.get(), 1), 0);
     });
   }

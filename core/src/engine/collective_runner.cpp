@@ -227,10 +227,7 @@ void CollectiveRunner::call(Backend& backend, const LocalBatch& batch, const Gro
 void CollectiveRunner::count(const LocalBatch& batch) {
   Counters& counters = observer_.counters;
   std::uint64_t bytes = 0;
-  for (const auto& tensor : batch.tensors) {
-    const Request& request = tensor->submission.request;
-    bytes += static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
-  }
+  for (const auto& tensor : batch.tensors) bytes += input_bytes(tensor->submission.request);
   count_up(counters.collectives);
   count_up(counters.bytes, bytes);
   if (batch.tensors.size() == 1) return;

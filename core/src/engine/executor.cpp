@@ -425,4 +425,9 @@ void Executor::drive(const WorkState& work, WorkProgress goal, Clock::time_point
   if (can_run() || can_poll()) idle_.notify_one();
 }
 
+void Executor::waited(Clock::time_point begin, Clock::time_point end) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::over) listener_.waited(begin, end);
+}
+
 }  // namespace hvd::detail

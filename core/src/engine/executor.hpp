@@ -86,6 +86,7 @@ class Executor final : public WorkDriver {
   void drive(const WorkState& work, WorkProgress goal) override { drive(work, goal, Clock::now()); }
   /// Does the same for a thread that has waited since `began`.
   void drive(const WorkState& work, WorkProgress goal, Clock::time_point began);
+  void waited(Clock::time_point begin, Clock::time_point end) override;
   void observed() noexcept override { observed_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t observations() const noexcept {
     return observed_.load(std::memory_order_relaxed);

@@ -13,11 +13,16 @@ TimelineArgs args_for(const Request& request) {
   TimelineArgs args;
   args.dtype = request.dtype;
   args.shape = request.shape;
-  args.bytes = static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
+  args.bytes = input_bytes(request);
   return args;
 }
 
 }  // namespace
+
+std::uint64_t input_bytes(const Request& request) {
+  if (request.kind >= OpKind::barrier) return 0;  // its empty shape would be that of a scalar
+  return static_cast<std::uint64_t>(element_count(request.shape)) * size_of(request.dtype);
+}
 
 Stats Observer::counted() const {
   Stats stats = counters.read();

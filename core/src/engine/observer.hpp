@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include <hvd/core/internal/timeline.hpp>
 #include <hvd/core/stats.hpp>
@@ -12,6 +13,10 @@
 #include "policy/straggler.hpp"
 
 namespace hvd::detail {
+
+/// Returns the size of an operation's input on this rank. Kinds without data have none, whatever
+/// their shape holds.
+[[nodiscard]] std::uint64_t input_bytes(const Request& request);
 
 /// Any thread may call it.
 class Observer {

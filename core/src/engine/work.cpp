@@ -43,8 +43,12 @@ std::shared_ptr<void> WorkState::end() const {
 
 bool WorkState::wait_until(Deadline deadline) const {
   if (done()) return true;
+  const Clock::time_point began = Clock::now();
   std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline, [this] { return done(); });
+  const bool is_done = changed_.wait_until(lock, deadline, [this] { return done(); });
+  lock.unlock();  // the driver takes a lock of its own
+  if (driver_) driver_->waited(began, Clock::now());
+  return is_done;
 }
 
 void WorkState::observed() const noexcept {

@@ -25,6 +25,8 @@ class WorkDriver {
   virtual ~WorkDriver() = default;
   /// Returns once `work` has come to `goal`.
   virtual void drive(const WorkState& work, WorkProgress goal) = 0;
+  /// Records that a thread has waited for a work, from `begin` to `end`, without driving it.
+  virtual void waited(Clock::time_point begin, Clock::time_point end) = 0;
   /// Records that the user has seen a result, so that later submissions may depend on it.
   virtual void observed() noexcept = 0;
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include <fmt/format.h>
@@ -74,9 +75,9 @@ auto Membership::on_exit(int worker, int code, Clock::time_point now) -> Orders 
   if (self.leaves) give_up(self.host, hosts_[self.host].given_up + 1);
   if (done_) {
     if (code_ == 0 && before == State::member) code_ = code;
-  } else if (code == 0 && !obeyed) {
+  } else if (code == 0 && !obeyed && (generation_ == 0 || self.was_member)) {
     done_ = true;
-  } else if (code != 0) {
+  } else if (!obeyed) {  // a newcomer that exits with 0 has left too
     if (first_failure_ == 0) first_failure_ = code;
     fail(self.host, now, now);
   }
@@ -87,7 +88,10 @@ auto Membership::on_host_lost(std::size_t host, Clock::time_point now) -> Orders
   fail(host, now, now);
   for (Worker& worker : workers_) {
     if (worker.host != host || worker.state == State::over) continue;
-    if (worker.state == State::member) begin_breaking(now, true);
+    if (worker.state == State::member) {
+      begin_breaking(now, true);
+      if (done_ && code_ == 0) code_ = kExitHostLost;  // nobody knows whether it finished
+    }
     worker.state = State::over;
   }
   return decide(now);
@@ -228,7 +232,18 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
     if (!std::exchange(worker.told, true)) {
       orders.emplace_back(Tell{.worker = number, .order = Change{}});
     }
-    if (worker.killed) continue;
+    if (worker.killed) {
+      // A process that is stuck in the kernel does not end. The others go on without it.
+      const auto due = *worker.killed_at + options_.leaving;
+      if (due > now) {
+        wake_at(due);
+      } else {
+        worker.state = State::over;
+        if (done_ && code_ == 0) code_ = 128 + SIGKILL;
+        fail(worker.host, now, now);
+      }
+      continue;
+    }
     // After the training a worker may take its time, for example to evaluate the model.
     if (done_ && !worker.killed_at) continue;
     // Its process may be stopped although its last generation ended before anyone noticed.
@@ -240,6 +255,8 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
       orders.emplace_back(Kill{.worker = number,
                                .why = worker.killed_at ? "another rank has lost it"
                                                        : "the others have waited too long for it"});
+      worker.killed_at = now;
+      wake_at(now + options_.leaving);
     }
   }
   if (count(State::member) > 0) return;

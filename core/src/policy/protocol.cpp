@@ -449,11 +449,17 @@ void Protocol::recall_groups() {
 }
 
 void Protocol::watch_stalls(Clock::time_point now) {
-  if (settings_.stall_warn.count() > 0 && now - stalls_reported_ >= settings_.stall_warn) {
-    stalls_reported_ = now;
-    for (const Stall& stall : negotiator_.stalls(now, settings_.stall_warn)) {
-      actions_.stalled(stall);
+  // To describe stalls takes long where many ranks wait in many operations. So while there are
+  // some, they are not described at every tick.
+  const Clock::duration period = settings_.stall_warn;
+  if (period.count() > 0 && now - stalls_reported_ >= period / 10) {
+    const std::vector<Stall> stalls = negotiator_.stalls(now, period);
+    for (const Stall& stall : stalls) {
+      // Each is reported once for every whole period that it has lasted.
+      const Clock::duration before = stall.age - (now - stalls_reported_);
+      if (stall.age / period != before / period) actions_.stalled(stall);
     }
+    if (!stalls.empty()) stalls_reported_ = now;
   }
   if (settings_.stall_abort.count() > 0) {
     const std::vector<Stall> stalls = negotiator_.stalls(now, settings_.stall_abort);

@@ -27,9 +27,9 @@ Slowest slowest_of(const BlockedTimes& times, int size) {
 
 bool SlowestNews::is_news(const Slowest& slowest, Clock::time_point now) {
   if (slowest.rank < 0) return false;
-  if (slowest.rank == rank_ && now - since_ < kQuiet) return false;
-  rank_ = slowest.rank;
-  since_ = now;
+  const auto [last, is_first] = last_.try_emplace(slowest.rank, now);
+  if (!is_first && now - last->second < kQuiet) return false;
+  last->second = now;
   return true;
 }
 

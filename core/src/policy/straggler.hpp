@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 
 #include <hvd/core/types.hpp>
 
@@ -44,8 +45,7 @@ struct Slowest {
 /// step longer than it does, and when that is six standard errors, so that noise names nobody.
 [[nodiscard]] Slowest slowest_of(const BlockedTimes& times, int size);
 
-/// Decides when a slowest rank is news: when it was another or none before, and not again within
-/// `kQuiet`.
+/// Decides when a slowest rank is news: when that rank has not been news within `kQuiet`.
 class SlowestNews {
  public:
   static constexpr std::chrono::minutes kQuiet{10};
@@ -53,8 +53,7 @@ class SlowestNews {
   [[nodiscard]] bool is_news(const Slowest& slowest, Clock::time_point now);
 
  private:
-  std::int32_t rank_ = -1;  // the one that was news last
-  Clock::time_point since_{};
+  std::map<std::int32_t, Clock::time_point> last_;  // by rank, when it was news last
 };
 
 }  // namespace hvd::detail

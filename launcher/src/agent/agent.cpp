@@ -254,8 +254,9 @@ void Agent::share_cores(int ranks) {
   try {
     binding_ = bind_host(job_->binding, ranks, of_first, held_);
   } catch (const LaunchError&) {
-    if (binding_.cpus.empty()) throw;  // there is no old plan
-    // A host with too few cores for so many workers goes on with the old plan.
+    if (!launched_) throw;  // there is no old plan
+    // A host with too few cores for so many workers goes on with the old plan, which may be to bind
+    // none, as where other jobs held the cores.
     (void)held_.hold(binding_.cores);
   }
   if (contains(of_first, "OMP_NUM_THREADS")) return;

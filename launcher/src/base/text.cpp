@@ -54,6 +54,10 @@ std::string received_signal(int signal) {
   return fmt::format("received signal {} ({})", signal, signal_name(signal));
 }
 
+std::string time_is_over(std::chrono::milliseconds timeout) {
+  return fmt::format("the job was not over after {:.1f} s", in_seconds(timeout));
+}
+
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

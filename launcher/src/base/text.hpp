@@ -39,6 +39,9 @@ using detail::ranks_text;
 /// Returns text such as "received signal 15 (SIGTERM)".
 [[nodiscard]] std::string received_signal(int signal);
 
+/// Returns the message that the time of `--timeout` is over.
+[[nodiscard]] std::string time_is_over(std::chrono::milliseconds timeout);
+
 /// Throws LaunchError (usage) with the text "OPTION 'VALUE': WHY".
 [[noreturn]] void refuse_value(std::string_view option, std::string_view value,
                                std::string_view why);

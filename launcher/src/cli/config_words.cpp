@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -38,11 +40,21 @@ bool is_overruled(const CLI::App& app, const std::vector<std::string>& own,
   });
 }
 
+/// Returns whether the text names the option, and not only one whose name begins with its name.
+bool is_about(std::string_view text, std::string_view option) {
+  for (auto at = text.find(option); at != std::string_view::npos; at = text.find(option, at)) {
+    at += option.size();
+    const char next = at < text.size() ? text[at] : ' ';
+    if (next != '-' && std::isalnum(static_cast<unsigned char>(next)) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string ConfigWords::origin_of(const std::string& complaint) const {
   for (const ConfigEntry& entry : entries) {
-    if (complaint.find(entry.option) == std::string::npos) continue;
+    if (!is_about(complaint, entry.option)) continue;
     return fmt::format(" ({}, line {})", in_quotes(path), entry.line);
   }
   return "";

@@ -64,7 +64,7 @@ int ElasticJob::run() {
     limit_timer_.expires_after(*options_.timeout);
     limit_timer_.async_wait([this](error_code error) {
       if (error) return;
-      fail(kExitDeadline, time_is_over());
+      fail(kExitDeadline, time_is_over(*options_.timeout));
     });
   }
   const ElasticOptions& elastic = options_.elastic;
@@ -284,16 +284,19 @@ void ElasticJob::on_served(const Served& frame) {
   const Forming forming = *std::exchange(forming_, std::nullopt);
   std::vector<HostSpec> hosts;
   std::vector<std::size_t> indices;
+  std::vector<std::string> machines;
   for (const int worker : forming.form.workers) {
     const std::size_t host = membership_.host_of(worker);
     if (indices.empty() || indices.back() != host) {
       indices.push_back(host);
       hosts.push_back(known_hosts_.all()[host]);
       hosts.back().slots = 0;
+      // This machine may have several names.
+      machines.push_back(spec_.remote[host] ? name_of(host) : "");
     }
     ++hosts.back().slots;
   }
-  plan_ = plan_ranks(hosts, std::vector<std::string>(hosts.size(), "here"));
+  plan_ = plan_ranks(hosts, machines);
   generation_ = frame.generation;
   status_->regroup(plan_);
   const Variables common = job_variables({.id = spec_.job_id,

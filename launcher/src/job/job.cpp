@@ -253,7 +253,8 @@ void Job::on_lost(std::size_t host, const AgentLoss& loss) {
   if (!supervisor_.ending()) lost_ranks_ = hosts_[host].session.running_ranks();
   const Trouble trouble = explain(loss, name_of(host));
   supervisor_.on_loss(trouble.code, trouble.what);
-  if (loss.via.empty()) kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
+  if (!loss.via.empty()) return check_over();  // its ranks are lost too; hvdrun ends none
+  kill_strays(spec_.job_id, Clock::now() + kAgentPatience);
   write_off(host);
 }
 
@@ -292,7 +293,7 @@ void Job::arm_timers() {
   });
   if (!deadline_) return;
   const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
-  supervisor_.limit(std::max(left, milliseconds{0}), time_is_over());
+  supervisor_.limit(std::max(left, milliseconds{0}), time_is_over(*options_.timeout));
 }
 
 void Job::on_end_signal(int signal) { on_end_signal(0, signal); }
@@ -333,8 +334,8 @@ std::string Job::decide_restart() {
   may_restart_ = restart_left && end_signal_ == 0 && !too_late;
   if (!restart_left || may_restart_) return {};
   outcome_.code = end_signal_ != 0 ? kExitSignalBase + end_signal_ : kExitDeadline;
-  return fmt::format("hvdrun: {}\n",
-                     end_signal_ != 0 ? received_signal(end_signal_) : time_is_over());
+  return fmt::format("hvdrun: {}\n", end_signal_ != 0 ? received_signal(end_signal_)
+                                                      : time_is_over(*options_.timeout));
 }
 
 /// Sends every node the report, the exit code, and whether it has to join again for a restart.
@@ -349,9 +350,13 @@ void Job::send_finished(const std::string& report) {
 int run_with_restarts(Options options, const MakeJob& make_job) {
   EndSignals signals;
   std::optional<Deadline> deadline;
+  const auto must_end = [&] {
+    return signals.received() != 0 || (deadline && Clock::now() >= *deadline);
+  };
   for (;;) {
-    auto job = make_job(options, [&signals] { return signals.received() != 0; });
-    if (job) {
+    auto job = make_job(options, must_end);
+    const bool begun = job != nullptr;
+    if (begun) {
       if (options.timeout && !deadline) deadline = Clock::now() + *options.timeout;
       const int code = job->run(deadline, signals.received());
       if (!job->may_restart()) return code;
@@ -360,6 +365,10 @@ int run_with_restarts(Options options, const MakeJob& make_job) {
     if (const int signal = signals.received(); signal != 0) {
       fmt::print(stderr, "hvdrun: {}\n", received_signal(signal));
       return kExitSignalBase + signal;
+    }
+    if (!begun) {
+      fmt::print(stderr, "hvdrun: {}\n", time_is_over(*options.timeout));
+      return kExitDeadline;
     }
     fmt::print(stderr, "hvdrun: restart {} of {}\n", ++options.restart_count, options.max_restarts);
   }

@@ -104,13 +104,13 @@ class Job final : private JobBase {
 };
 
 /// Makes the job of one try. It may return null once the function that it gets returns true, which
-/// means that a signal has asked hvdrun to end.
+/// means that a signal has asked hvdrun to end, or that the time for all tries is over.
 using MakeJob =
     std::function<std::unique_ptr<Job>(const Options&, const std::function<bool()>& must_end)>;
 
 /// Runs jobs of `make_job` until one must not be restarted, and returns its exit code. A signal
-/// that comes while no job runs ends this too, with 128 + N. The timeout of the options is for all
-/// tries together. Every try has agents, a store, a secret and a restart
+/// that comes while no job runs ends this too, with 128 + N. So does the timeout of the options,
+/// which is for all tries together, with 124. Every try has agents, a store, a secret and a restart
 /// count of its own, so that a process left over from an earlier try cannot join.
 [[nodiscard]] int run_with_restarts(Options options, const MakeJob& make_job);
 

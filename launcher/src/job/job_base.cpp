@@ -11,7 +11,6 @@
 
 #include "base/exit_codes.hpp"
 #include "base/signals.hpp"
-#include "base/text.hpp"
 #include "supervise/descendants.hpp"
 
 namespace hvd::launcher {
@@ -54,10 +53,10 @@ void JobBase::open(const Plan& plan) {
   output_.start(
       [this] { send_credit(), check_over(); },
       [this](const std::string& target, std::error_code error) { on_output_error(target, error); });
-  status_.emplace(
-      io_, options_, plan, spec_.job_id,
-      StatusService::Hooks{.ask = [this] { send_to_all(StatusRequest{}); },
-                           .show = [this](std::string_view text) { output_.say(text); }});
+  status_.emplace(io_, options_, plan, spec_.job_id,
+                  StatusService::Hooks{.ask = [this] { send_to_all(StatusRequest{}); },
+                                       .show = [this](std::string_view text) { output_.say(text); },
+                                       .shown = [this] { return output_.said(); }});
 }
 
 // ---- signals
@@ -135,10 +134,6 @@ void JobBase::on_stderr(std::size_t host, const std::string& text) {
   if (!options_.verbose && !hosts_[host].session.prepared()) return;
   const std::string line = last_stderr(text);
   if (!line.empty()) say(fmt::format("{}: {}", name_of(host), line));
-}
-
-std::string JobBase::time_is_over() const {
-  return fmt::format("the job was not over after {:.1f} s", in_seconds(*options_.timeout));
 }
 
 void JobBase::say(const std::string& line) {

@@ -74,8 +74,6 @@ class JobBase {
   /// Goes on with a stop or the end of the job if that waited for the system to take frames.
   void on_flushed();
 
-  /// Returns the message that the time of `--timeout` is over. The job must have that option.
-  [[nodiscard]] std::string time_is_over() const;
   void say(const std::string& line);
   void print_verbosely(const std::string& line);
 

@@ -83,6 +83,8 @@ class OutputHub {
   void finish();
   /// Writes whole lines to stderr, which are hvdrun's own.
   void say(std::string_view lines);
+  /// Returns whether nothing waits for the reader of stderr; a file has none.
+  [[nodiscard]] bool said() const noexcept { return err_.sink.queued() == 0; }
 
   [[nodiscard]] std::deque<Tail::Line> tail(int rank) const;
   /// Returns whether readers and file systems are keeping up.

@@ -57,15 +57,18 @@ std::unique_ptr<Job> make_job(Options options, const NodeConfig& config, const N
   return std::make_unique<Job>(std::move(options), plan_ranks(hosts, ranks), std::move(nodes));
 }
 
-int lead(Options options, const NodeConfig& config, const NodeTrust& trust,
+int lead(const Options& options, const NodeConfig& config, const NodeTrust& trust,
          NodeAcceptor* acceptor) {
-  const int code = run_with_restarts(
-      std::move(options), [&](const Options& of_try, const std::function<bool()>& must_end) {
+  const int code =
+      run_with_restarts(options, [&](const Options& of_try, const std::function<bool()>& must_end) {
         return make_job(of_try, config, trust, acceptor, must_end);
       });
-  // When a signal has ended the job before a try has begun, the other nodes have joined or are
-  // about to. In all other cases this does nothing.
-  if (acceptor != nullptr) acceptor->turn_away(code, received_signal(code - kExitSignalBase));
+  if (acceptor == nullptr) return code;
+  // When a signal or the timeout has ended the job before a try has begun, the other nodes have
+  // joined or are about to. In all other cases this does nothing.
+  const bool late = options.timeout && code == kExitDeadline;
+  acceptor->turn_away(
+      code, late ? time_is_over(*options.timeout) : received_signal(code - kExitSignalBase));
   return code;
 }
 
@@ -102,7 +105,7 @@ int run_node(Options options) {
     fmt::print("{}", describe(config, options));
     return 0;
   }
-  if (config.nodes == 1) return lead(std::move(options), config, {}, nullptr);
+  if (config.nodes == 1) return lead(options, config, {}, nullptr);
   const NodeTrust trust = trust_of(config, own);
   if (trust.insecure) {
     fmt::print(stderr,
@@ -113,7 +116,7 @@ int run_node(Options options) {
   if (config.hosting != Hosting::no) {
     if (const auto acceptor = open_acceptor(config, trust, options.host_timeout)) {
       config.node_rank = 0;
-      return lead(std::move(options), config, trust, acceptor.get());
+      return lead(options, config, trust, acceptor.get());
     }
   }
   return follow(options, config, trust);

@@ -112,7 +112,10 @@ std::vector<std::string> StatusService::live_lines() const {
   return lines;
 }
 
+/// Shows nothing while a stopped terminal or a slow reader has not taken what was shown before. The
+/// text that waits would grow without bound, and ranks wait when there is too much of it.
 void StatusService::show() {
+  if (!hooks_.shown()) return;
   if (!live_) {
     hooks_.show(fmt::format("hvdrun: {}\n", board_.summary(Clock::now())));
     return;

@@ -24,6 +24,7 @@ class StatusService {
   struct Hooks {
     std::function<void()> ask;                   ///< sends `StatusRequest` to every agent
     std::function<void(std::string_view)> show;  ///< writes to hvdrun's stderr
+    std::function<bool()> shown;                 ///< returns whether nothing waits to be written
   };
 
   /// `plan` must outlive it.

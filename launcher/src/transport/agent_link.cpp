@@ -30,8 +30,8 @@ constexpr milliseconds kPatience{3'000};
 /// The same time for the ssh or srun client that leads to a remote agent. That agent kills the rest
 /// of its ranks within 2 s even when its client has been killed.
 constexpr milliseconds kRemotePatience{1'500};
-/// The time that such a client may run on after its stream has ended.
-constexpr milliseconds kSshPatience{500};
+/// The time that the process, an agent or such a client, may run on after its stream has ended.
+constexpr milliseconds kEndPatience{500};
 /// The time that is waited for processes that were killed, which end at once unless they are stuck
 /// in the kernel.
 constexpr milliseconds kKillPatience{500};
@@ -197,16 +197,16 @@ void AgentLink::start_heartbeat() {
       });
 }
 
-/// An agent that has closed its stream is killed, and its wait status shows why it ended. ssh gets
-/// some time to end by itself, since it then exits with the code of the remote agent.
+/// The process gets some time to end by itself, since its wait status shows why the agent ended: an
+/// agent that leaves kills its ranks after it has closed its stream, and ssh exits with the code of
+/// the remote agent.
 void AgentLink::on_stream_end(const std::string& why) {
   if (!process_) {
     said_ = why;
     return lose();
   }
   if (pid_ < 0) return;
-  if (loss_.via.empty()) return kill_process();
-  end_timer_.expires_after(kSshPatience);
+  end_timer_.expires_after(kEndPatience);
   end_timer_.async_wait([this](error_code error) {
     if (!error) kill_process();
   });

@@ -16,12 +16,12 @@ namespace {
 
 constexpr int kSshFailed = 255;  // ssh itself failed; otherwise it exits as the remote command did
 
-/// Describes a wait status. Through ssh an exit code of 128 + N means that signal N killed the
-/// agent.
-std::string how_ended(int status, bool through_ssh) {
+/// Describes a wait status. An agent, also through ssh, exits with 128 + N when signal N has ended
+/// it.
+std::string how_ended(int status, bool of_agent) {
   if (WIFSIGNALED(status)) return fmt::format("was killed by {}", signal_name(WTERMSIG(status)));
   const int code = WEXITSTATUS(status);
-  if (through_ssh && code > kExitSignalBase && code != kSshFailed) {
+  if (of_agent && code > kExitSignalBase && code != kSshFailed) {
     return fmt::format("was killed by {}", signal_name(code - kExitSignalBase));
   }
   return fmt::format("exited {}", code);
@@ -107,7 +107,7 @@ Trouble explain(const AgentLoss& loss, const std::string& host) {
     return {kExitHostUnreachable,
             fmt::format("lost the connection to {}: {}", host, loss.last_stderr)};
   }
-  return {kExitInternal, fmt::format("the agent on {} {}", host, how_ended(loss.status, remote))};
+  return {kExitInternal, fmt::format("the agent on {} {}", host, how_ended(loss.status, true))};
 }
 
 }  // namespace hvd::launcher

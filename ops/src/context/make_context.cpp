@@ -83,8 +83,9 @@ struct Decisions {
 Decisions agree_on_engine(const Session& session) {
   // The native engine matters with HVD_BACKEND=mpi too: it decides on the fence, and replaces MPI
   // where a rank cannot use it.
-  const std::string own = fmt::format("HVD_BACKEND={}, native engine {}", session.config().backend,
-                                      native_engine(session));
+  const std::string own = fmt::format("HVD_BACKEND={}, native engine {}, HVD_CONTROL_FANOUT={}",
+                                      session.config().backend, native_engine(session),
+                                      session.config().control_fanout);
   const std::string answer = session.bootstrap().share("engine", [&] {
     int streams = session.config().tcp_streams;
     if (streams == 0) {
@@ -97,8 +98,8 @@ Decisions agree_on_engine(const Session& session) {
   const std::string theirs = answer.substr(space + 1);
   if (theirs != own) {
     throw Error(Errc::mismatch,
-                fmt::format("rank 0 has {} and rank {} has {}: HVD_BACKEND and HVD_TRANSPORT must "
-                            "be the same on all ranks",
+                fmt::format("rank 0 has {} and rank {} has {}: HVD_BACKEND, HVD_TRANSPORT and "
+                            "HVD_CONTROL_FANOUT must be the same on all ranks",
                             theirs, session.topology().rank, own));
   }
   return {choose_engine(session), streams};

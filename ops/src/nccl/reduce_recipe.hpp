@@ -42,9 +42,11 @@ struct ReduceRecipe {
 /// `copier` scales for free, the copier scales. Otherwise the sum of premultiplied inputs saves a
 /// pass, unless the factor would lose bits in the type. An average of 16-bit floats whose 1/divisor
 /// has no exact form is a sum of inputs times a power of two, so that it cannot overflow, and the
-/// rest of the factor is part of `after`. All ranks must pass the same arguments,
-/// since NCCL's ranks must agree on the operation. Throws Errc::unsupported for what NCCL cannot
-/// do: see `nccl_type`, and integers scaled by a copier that cannot.
+/// rest of the factor is part of `after`. Inputs are multiplied in the type, also by NCCL's own
+/// average: a product that is subnormal, in f16 below 6.1e-5, loses bits or becomes zero. All ranks
+/// must pass the same arguments, since NCCL's ranks must agree on the operation. Throws
+/// Errc::unsupported for what NCCL cannot do: see `nccl_type`, and integers scaled by a copier that
+/// cannot.
 [[nodiscard]] ReduceRecipe reduce_recipe(const Arithmetic& arithmetic, int size,
                                          const Copier& copier, bool copied);
 

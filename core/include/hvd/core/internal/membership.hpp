@@ -31,12 +31,15 @@ class Membership {
     /// The time that a worker which another blames as silent has to say that it waits, and that
     /// newcomers wait for others that were started with them.
     std::chrono::milliseconds settle{500};
-    /// The time that the process of a worker which has left may take to end.
+    /// The time that the process of a worker which has left, or was killed, may take to end.
     std::chrono::milliseconds leaving{5'000};
   };
 
   /// The exit code of hvdrun when the job has lost too many workers, or too often.
   static constexpr int kExitRetry = 75;
+  /// The exit code when another worker has finished the program, and a host was lost before its own
+  /// workers had.
+  static constexpr int kExitHostLost = 69;
 
   // The orders. Workers are numbered in the order in which they are started, hosts in the order in
   // which they were first listed.
@@ -106,10 +109,11 @@ class Membership {
     bool leaves = false;     ///< it asks to leave
     bool told = false;       ///< it was told that this generation is to end
     std::uint32_t assigned = 0;
-    Clock::time_point since{};                     ///< when it was started, or began to wait
-    std::optional<Clock::time_point> killed_at{};  ///< when it is killed because it is blamed
+    Clock::time_point since{};  ///< when it was started, or began to wait
+    /// When it is killed because it is blamed. Once `killed` is set: when that was ordered.
+    std::optional<Clock::time_point> killed_at{};
     bool unheard = false;  ///< it is blamed, and not only because it has left
-    bool killed = false;
+    bool killed = false;   ///< in this generation
   };
   struct Host {
     int slots = 0;        ///< 0: not listed
