@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +8,9 @@
 namespace hvd::detail {
 
 namespace {
+
+// The exit code of a shell whose command SIGKILL has ended.
+constexpr int kExitKilled = 128 + 9;
 
 // A failure within this time after the last one is soon. The time is long, because a program may
 // run for a while before it fails.
@@ -239,7 +241,7 @@ void Membership::break_up(Orders& orders, Clock::time_point now) {
         wake_at(due);
       } else {
         worker.state = State::over;
-        if (done_ && code_ == 0) code_ = 128 + SIGKILL;
+        if (done_ && code_ == 0) code_ = kExitKilled;
         fail(worker.host, now, now);
       }
       continue;
