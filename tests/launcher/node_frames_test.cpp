@@ -192,7 +192,7 @@ TEST(NodeFramesTest, ASignalBetweenTwoTriesEndsTheOtherNodesToo) {
   EXPECT_EQ(wait(leader).exit_code(), 128 + SIGTERM);
 }
 
-/// Of two nodes only one comes for the restart.
+/// Only one of the two nodes comes back for the restart.
 TEST(NodeFramesTest, TheTimeoutAlsoEndsTheWaitForNodesBetweenTwoTries) {
   const std::string port = fresh_port();
   const NodeConfig config = config_at(port, 3);

@@ -66,7 +66,7 @@ class FirstError {
 
 /// With shared memory n ranks hold n² mappings and descriptors, and a process may have 65,530
 /// mappings (vm.max_map_count).
-constexpr int kMostSharing = 128;
+constexpr int kMostThreadsSharing = 128;
 
 /// Returns the settings of `config` for a separate job. If the process is itself a rank of a job,
 /// what belongs to that rank is left out.
@@ -78,7 +78,7 @@ Config settings_of(Config config, int size) {
   config.secret_file.clear();
   config.error_file.clear();
   if (config.backend == "mpi") config.backend = "auto";  // MPI's ranks are processes
-  if (config.transport == "auto" && size > kMostSharing) config.transport = "tcp";
+  if (config.transport == "auto" && size > kMostThreadsSharing) config.transport = "tcp";
   return config;
 }
 

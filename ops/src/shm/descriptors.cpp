@@ -305,7 +305,7 @@ std::vector<HostDescriptors> exchange_on_host(Session& session, std::span<const 
 }
 
 void refuse_exchange(Session& session, std::span<const int> ranks, std::string_view label,
-                     const Error& error) noexcept {
+                     const Error& error) {
   const int rank = session.topology().rank;
   const bool leads = rank == ranks.front();
   open_and_send_error(session.network(), leads ? ranks.subspan(1) : ranks.first(1), label,

@@ -51,7 +51,7 @@ struct HostDescriptors {
 /// Takes the place of `exchange_on_host` on a rank that cannot take part: the other ranks throw
 /// `error`, with this rank as the culprit if it is Errc::resource and names none.
 void refuse_exchange(Session& session, std::span<const int> ranks, std::string_view label,
-                     const Error& error) noexcept;
+                     const Error& error);
 
 /// Returns the ranks of this rank's host, ascending.
 [[nodiscard]] std::vector<int> ranks_here(const Topology& topology);
