@@ -82,8 +82,8 @@ Config settings_of(Config config, int size) {
   return config;
 }
 
-/// Throws Errc::resource if the ranks cannot have as many descriptors as they need. Where a rank
-/// runs out of them while it starts, the others wait for it until HVD_START_TIMEOUT.
+/// Throws Errc::resource if the ranks cannot have as many descriptors as they need. Otherwise
+/// a rank might run out of them while another waits for its connection, until HVD_START_TIMEOUT.
 void require_descriptors(std::uint64_t ranks, const Config& config) {
   std::error_code unknown;  // then none is counted
   const std::filesystem::directory_iterator open("/proc/self/fd", unknown);
