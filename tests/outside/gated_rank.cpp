@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <hvd/core/internal/fd.hpp>
 #include <hvd/hvd.hpp>
 
 namespace {
@@ -21,9 +20,11 @@ constexpr char kAbortAndEnd = 2;
 
 /// Waits until the test lets this rank through the gate, and returns what the rank is to do.
 char wait_at(const std::string& gate) {
-  const hvd::UniqueFd fifo(::open(gate.c_str(), O_RDONLY | O_CLOEXEC));
+  const int fifo = ::open(gate.c_str(), O_RDONLY | O_CLOEXEC);
   char order = 0;
-  if (::read(fifo.get(), &order, 1) != 1) throw hvd::Error(hvd::Errc::resource, gate);
+  const bool is_there = ::read(fifo, &order, 1) == 1;
+  ::close(fifo);
+  if (!is_there) throw hvd::Error(hvd::Errc::resource, gate);
   return order;
 }
 

@@ -14,6 +14,7 @@ class Job:
     def __init__(self, plan, machines, folder, programs):
         self.plan = plan
         self.weak = False  # while the ranks still met, one named another rank or none
+        self.stuck = []  # what did not happen in time though nothing had been done that keeps it from happening
         self.news = threading.Condition()
         self.said = {rank: [] for rank in range(plan.size)}
         self.fifo = os.path.join(folder, "fifo")

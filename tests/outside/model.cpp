@@ -25,6 +25,36 @@ std::uint16_t half_bits(double value, int exponent_bits) {
                                     mantissa);
 }
 
+/// Returns the value of such bits.
+double half_value(std::uint16_t bits, int exponent_bits) {
+  const int mantissa_bits = 15 - exponent_bits;
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int biased = (bits & 0x7fff) >> mantissa_bits;
+  const int mantissa = (bits & ((1 << mantissa_bits) - 1)) + (biased > 0 ? 1 << mantissa_bits : 0);
+  const double value = std::ldexp(mantissa, std::max(biased, 1) - bias - mantissa_bits);
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+template <class T>
+T get(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+double decode(DType real, const std::byte* from) {
+  switch (real) {
+    case DType::f16:
+      return half_value(get<std::uint16_t>(from), 5);
+    case DType::bf16:
+      return half_value(get<std::uint16_t>(from), 8);
+    case DType::f32:
+      return get<float>(from);
+    default:
+      return get<double>(from);
+  }
+}
+
 template <class T>
 void put(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
@@ -55,10 +85,34 @@ void encode(DType real, double value, std::byte* to) {
   }
 }
 
-/// Returns the i-th number of a rank, small enough that eight of them can be reduced exactly.
+int mantissa_bits(DType real) {
+  switch (real) {
+    case DType::bf16:
+      return 7;
+    case DType::f16:
+      return 10;
+    case DType::f32:
+      return 23;
+    default:
+      return 52;
+  }
+}
+
+/// Returns a number between 1/16 and 8 or its negative, with as many bits as the type has.
+double inexact_number(DType dtype, std::uint64_t key) {
+  const std::uint64_t bits = mix(key, 1);
+  const auto fraction = static_cast<double>((bits >> 12) >> (52 - mantissa_bits(dtype)));
+  const double value =
+      std::ldexp(1 + std::ldexp(fraction, -mantissa_bits(dtype)), static_cast<int>(bits & 7U) - 4);
+  return (bits & 8U) != 0 ? -value : value;
+}
+
+/// Returns the i-th number of a rank. Except in inexact operations it is so small that eight of
+/// them can be reduced exactly.
 double number(const Op& op, std::uint64_t salt, int rank, std::int64_t i) {
   const std::uint64_t key = (static_cast<std::uint64_t>(i) + salt) * 0x9e3779b97f4a7c15ULL +
                             static_cast<std::uint64_t>(rank) * 0xd1b54a32d192ed03ULL;
+  if (op.inexact) return inexact_number(op.dtype, key);
   const auto bits = static_cast<unsigned>((key ^ (key >> 29)) >> 11) & 0xffU;
   if (op.dtype == DType::boolean) return bits & 1U;
   const bool negative = op.dtype != DType::u8 && (bits & 8U) != 0;
@@ -156,6 +210,27 @@ hvd::Bytes result(const Op& op, std::uint64_t salt, int rank, std::span<const in
     encode(real, value * op.postscale, bytes.data() + static_cast<std::size_t>(i) * size);
   }
   return bytes;
+}
+
+bool is_near(const Op& op, std::uint64_t salt, const hvd::Bytes& sums) {
+  const std::size_t size = hvd::size_of(op.dtype);
+  const double rounding = std::ldexp(1, -1 - mantissa_bits(op.dtype));
+  if (sums.size() != static_cast<std::size_t>(op.count) * size) return false;
+  for (std::int64_t i = 0; i < op.count; ++i) {
+    double sum = 0;
+    double magnitude = 0;
+    for (const int from : op.ranks) {
+      const double theirs = number(op, salt, from, i);
+      sum += theirs;
+      magnitude += std::abs(theirs);
+    }
+    const double got = decode(op.dtype, sums.data() + static_cast<std::size_t>(i) * size);
+    // Each addition of the operation, and of this sum, rounds by at most this part of a partial
+    // sum, none of which is larger than the sum of the magnitudes and what was rounded before.
+    const double most = 2.5 * static_cast<double>(op.ranks.size()) * rounding * magnitude;
+    if (!(std::abs(got - sum) <= most)) return false;
+  }
+  return true;
 }
 
 }  // namespace outside

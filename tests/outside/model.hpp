@@ -1,6 +1,7 @@
 // The sequential model of the outside tester: what each rank contributes to an operation and what
 // must come out, computed by every rank for itself. All values are small integers or powers of two,
-// and every sum of them is exact in every type, so that results are compared bit by bit.
+// and every sum of them is exact in every type, so that results are compared bit by bit. Only the
+// values of inexact operations are others.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,7 @@ struct Op {
   double prescale = 1;
   double postscale = 1;
   bool mismatch = false;  ///< one rank asks for another count, so that all must get an error
+  bool inexact = false;   ///< a sum whose last bits depend on the order of the additions
   std::string name{};
 };
 
@@ -58,5 +60,8 @@ struct Op {
 /// divides by `divisor`.
 [[nodiscard]] hvd::Bytes result(const Op& op, std::uint64_t salt, int rank,
                                 std::span<const int> contributors, std::int64_t divisor);
+/// Returns whether each element of `sums` differs from the sum of all contributions to an inexact
+/// operation by no more than the additions may round.
+[[nodiscard]] bool is_near(const Op& op, std::uint64_t salt, const hvd::Bytes& sums);
 
 }  // namespace outside

@@ -115,7 +115,8 @@ def release(job, stopped):
     others = [lines for rank, lines in job.said.items() if rank not in victims]
     needless = lambda: all("done" in lines for lines in others)
     failed = lambda: any(line.startswith("error") for lines in others for line in lines)
-    job.wait(lambda: needless() or failed(), PATIENCE)
+    if not job.wait(lambda: needless() or failed(), PATIENCE) and not job.over():
+        job.stuck.append("no rank notices that %s are stopped" % sorted(victims))
     if needless() and not job.over():
         for fault in stopped:
             fault.was_late = True
@@ -123,6 +124,12 @@ def release(job, stopped):
                 os.kill(fault.pid, signal.SIGCONT)
             except ProcessLookupError:
                 pass
+
+
+def note_if_stuck(job, what):
+    """Notes that the job hangs, which the next fault would hide, unless it may wait for a rank that was stopped."""
+    if not job.over() and not any(fault.kind == "stop" and fault.struck for fault in job.plan.faults):
+        job.stuck.append(what)
 
 
 def processes_left(own):
@@ -154,8 +161,8 @@ def cycle(seed, machines, folder, programs):
     for fault in plan.faults:
         target = fault.victim if fault.kind in plans.OF_RANKS else min(plan.ranks_of(fault.victim))
         mark = "round %d" % fault.round
-        if fault.round >= 0:
-            job.wait(lambda: mark in job.said[target], PATIENCE)
+        if fault.round >= 0 and not job.wait(lambda: mark in job.said[target], PATIENCE):
+            note_if_stuck(job, "rank %d does not reach %s" % (target, mark))
         time.sleep(fault.delay)  # where in the round it strikes
         fault.begun = 0 if job.meeting() else job.begun()
         try:
@@ -183,7 +190,7 @@ def cycle(seed, machines, folder, programs):
     for pid in set(hosts.processes()) - own:
         os.kill(pid, signal.SIGKILL)
     os.close(job.fifo_fd)
-    return plan, job, judge.judge(plan, job, ended, in_files, left), ended
+    return plan, job, job.stuck + judge.judge(plan, job, ended, in_files, left), ended
 
 
 def report(plan, job, ended, verbose):

@@ -259,8 +259,31 @@ class Program {
       hvd::allreduce(std::span(&loss, 1), {.name = "loss", .op = ReduceOp::sum});
       if (loss != hvd::size() * (hvd::size() - 1) / 2) wrong("loss");
     }
+    if (mix(salt, 7) % 4 == 0) compare_bits(salt);
     if (mix(salt, 6) % 16 == 0) hvd::barrier({.name = "barrier"});
     ++round_;
+  }
+
+  /// Sums numbers whose last bits depend on the order of the additions, as those of gradients do,
+  /// and compares the bits of all ranks. All rounds of a program have the same type and count.
+  void compare_bits(std::uint64_t salt) {
+    constexpr DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
+    Op op;
+    op.inexact = true;
+    op.ranks = sets_[0].ranks;
+    op.dtype = kTypes[mix(seed_, 8) % 4];
+    op.count = 1 + static_cast<std::int64_t>(mix(seed_, 9) % 20'000);
+    op.name = "inexact";
+    Pending pending(op, mix(salt, 10));
+    pending.submit();
+    pending.work.wait();
+    if (!is_near(op, pending.salt, pending.output)) wrong(describe(op) + ": far from the sum");
+    std::uint64_t digest = 0;
+    for (const std::byte each : pending.output)
+      digest = mix(digest, std::to_integer<unsigned>(each));
+    const std::vector<std::int64_t> mine = {static_cast<std::int64_t>(digest)};
+    const auto all = hvd::allgather(std::span(mine), {.name = "digests"});
+    if (std::ranges::count(all, mine[0]) != hvd::size()) wrong(describe(op) + ": ranks differ");
   }
 
   /// Runs four allreduces of all ranks as a group.
