@@ -1,13 +1,19 @@
 // A job over two hosts loses a rank, hvdrun, an agent, its guard or the network: everything ends,
 // soon, and the right one is blamed. HVD_KILL_ROUNDS=200 makes it a long loop of as many rounds
-// with each of them, which also insists on the 2 s that are promised; on a loaded machine the
-// suite, one round with each, only insists on the end.
+// with each of them, which also insists on the 2 s that are promised, and for the network on the
+// host timeout and 2 s more; on a loaded machine the suite, one round with each, only insists on
+// the end.
 #include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -20,11 +26,45 @@ namespace hvd::launcher {
 namespace {
 
 using std::chrono::duration;
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 constexpr int kRanks = 4;
+constexpr std::chrono::seconds kPromise{2};
+constexpr std::chrono::seconds kHostTimeout{2};
+
+/// Returns a variable of the environment with which the program of a process was started.
+std::string variable_of(pid_t pid, const std::string& name) {
+  std::ifstream variables(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  for (std::string each; std::getline(variables, each, '\0');) {
+    if (each.starts_with(name + "=")) return each.substr(name.size() + 1);
+  }
+  throw std::runtime_error(fmt::format("process {} has no {}", pid, name));
+}
+
+/// Returns the number by which a process is known on its own host.
+pid_t pid_on_host(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    // From the namespace of this process to that of the other.
+    if (line.starts_with("NSpid:")) return std::stoi(line.substr(line.rfind('\t') + 1));
+  }
+  throw std::runtime_error(fmt::format("process {} has no NSpid", pid));
+}
+
+/// Survivors end by themselves, unless the machine is so loaded that hvdrun ends them first. One
+/// that is ended so may take another one with it, which then blames that one.
+void expect_that_survivors_blame(const std::string& victim, const std::string& err) {
+  if (err.find(" ended by hvdrun\n") != std::string::npos) return;
+  const std::string error = "<stderr>:peer lost: ";
+  int survivors = 0;
+  for (auto at = err.find(error); at != std::string::npos; at = err.find(error, at + 1)) {
+    EXPECT_THAT(err.substr(at), StartsWith(error + victim + ": "));
+    ++survivors;
+  }
+  EXPECT_EQ(survivors, kRanks - 1) << err;
+}
 
 class KillTest : public testing::Test {
  protected:
@@ -36,7 +76,8 @@ class KillTest : public testing::Test {
   }
 
   void start() {
-    job.emplace(hosts->on("a", {HVDRUN, "--launcher", "ssh", "--host-timeout", "2", "-np", "4",
+    const std::string timeout = std::to_string(kHostTimeout.count());
+    job.emplace(hosts->on("a", {HVDRUN, "--launcher", "ssh", "--host-timeout", timeout, "-np", "4",
                                 "-H", "a:2,b:2", "./train", "loop"}));
     for (int rank = 0; rank < kRanks; ++rank) {
       job->wait_for_out(fmt::format("[{}]<stdout>:rank {} of", rank, rank), test::in(kPatience));
@@ -52,9 +93,9 @@ class KillTest : public testing::Test {
     throw std::runtime_error("no such process among\n" + hosts->left());
   }
 
-  /// Checks what must hold shortly after `action`.
+  /// Checks what must hold after `action`, and in a long loop within `limit`.
   template <class Action>
-  test::ProcessResult after(Action action) {
+  test::ProcessResult after(Action action, std::chrono::seconds limit = kPromise) {
     const auto begin = Clock::now();
     action();
     const auto result = job->wait(test::in(kPatience));
@@ -62,7 +103,7 @@ class KillTest : public testing::Test {
     const duration<double> took = Clock::now() - begin;
     longest = std::max(longest, took.count());
     if (insist) {
-      EXPECT_LT(took.count(), 4.0);
+      EXPECT_LT(took.count(), duration<double>(limit).count());
     }
     for (const char* host : {"a", "b"}) {
       EXPECT_THAT(hosts->shared_memory(host), IsEmpty());
@@ -73,10 +114,16 @@ class KillTest : public testing::Test {
 
   void kill_rank() {
     const pid_t rank = find("b", [](pid_t pid) { return name_of(pid) == "train"; });
+    const std::string victim = fmt::format("rank {} on b", variable_of(rank, "HVD_RANK"));
+    const std::string blame =
+        fmt::format("hvdrun: {} (local {}, pid {}) was killed by signal 9 (SIGKILL) after ", victim,
+                    variable_of(rank, "HVD_LOCAL_RANK"), pid_on_host(rank));
     const auto result = after([&] { ::kill(rank, SIGKILL); });
     EXPECT_EQ(result.exit_code(), 128 + SIGKILL);
-    EXPECT_THAT(result.err, AllOf(testing::ContainsRegex("hvdrun: rank [23] on b \\(local [01], "),
-                                  HasSubstr("was killed by signal 9 (SIGKILL)")));
+    const auto report = result.err.find("hvdrun: rank ");
+    ASSERT_NE(report, std::string::npos) << result.err;
+    EXPECT_THAT(result.err.substr(report), StartsWith(blame));
+    expect_that_survivors_blame(victim, result.err);
   }
   void kill_launcher() {
     EXPECT_EQ(after([&] { ::kill(launcher(), SIGKILL); }).signal(), SIGKILL);
@@ -94,7 +141,7 @@ class KillTest : public testing::Test {
     EXPECT_THAT(result.err, HasSubstr("hvdrun: the agent on b died\n"));
   }
   void pull_cable() {
-    const auto result = after([&] { hosts->set_cable(false); });
+    const auto result = after([&] { hosts->set_cable(false); }, kHostTimeout + kPromise);
     hosts->set_cable(true);
     EXPECT_EQ(result.exit_code(), 69);
     EXPECT_THAT(result.err, HasSubstr("hvdrun: b was not heard from for 1.4 s (--host-timeout"));
@@ -120,9 +167,14 @@ TEST_F(KillTest, EverythingEndsAndTheRightOneIsBlamed) {
       Action{"agent", [this] { kill_agent(); }}, Action{"guard", [this] { kill_guard(); }},
       Action{"network", [this] { pull_cable(); }}};
   for (int round = 0; round < rounds; ++round) {
+    std::mt19937 random(static_cast<unsigned>(round));  // so that a round repeats
     for (Action& action : actions) {
-      SCOPED_TRACE(fmt::format("round {}, {}", round, action.victim));
+      const std::chrono::microseconds delay(std::uniform_int_distribution<>(0, 49'999)(random));
+      SCOPED_TRACE(fmt::format("round {}, {} after {} us", round, action.victim, delay.count()));
       start();
+      // This sleep waits for nothing, as the job already runs. It chooses where in a sum the strike
+      // comes, and whatever the ranks do then, the outcome must be the same.
+      std::this_thread::sleep_for(delay);
       longest = 0.0;
       action.strike();
       action.longest = std::max(action.longest, longest);
