@@ -296,6 +296,36 @@ TEST_F(NcclAsync, TheTimeOfACallBeginsWhenThoseBeforeItAreComplete) {
   });
 }
 
+// NCCL connects the ranks in the first collective of a kind, which is not launched before.
+TEST_F(NcclAsync, ARankThatMissesTheFirstCollectiveOfAKindIsATimeout) {
+  on_all_ranks([](BackendChecks checks) {
+    checks.backend.barrier(soon());
+    if (checks.rank != 0) return;
+    std::byte* const data = checks.memory.put(Bytes(8));
+    const std::vector<TensorSlice> slices{{data, data, 2}};
+    checks.backend.allow_async();
+    EXPECT_EQ(error_of([&] {
+                checks.backend.broadcast({slices, checks.device, DType::f32, 0},
+                                         Clock::now() + milliseconds(50));
+              }).code(),
+              Errc::timeout);
+  });
+}
+
+// CUDA may give memory of the device only when the kernels that run there have ended.
+TEST_F(NcclAsync, AnAllocationOfTheProgramMayWaitForACollective) {
+  std::barrier together(kRanks);
+  on_all_ranks([&](BackendChecks checks) {
+    const Tensors tensors(checks, 20);
+    const auto call = tensors.start(checks.backend);
+    static_cast<void>(checks.memory.put(Bytes(8)));
+    EXPECT_GT(fake_gpu::collectives_run(), 0) << "rank " << checks.rank;
+    together.arrive_and_wait();
+    complete(*call);
+    tensors.expect_reduced();
+  });
+}
+
 // To start NCCL takes memory of the device. CUDA may give it only when the queued kernels have run,
 // and those may wait for a rank that is lost.
 TEST_F(NcclAsync, ASetStartsWhenTheCallsBeforeItAreComplete) {

@@ -17,6 +17,7 @@
 #include "nccl/cuda.hpp"
 #include "nccl/meeting.hpp"
 #include "nccl/nccl_comm.hpp"
+#include "nccl/nccl_features.hpp"
 #include "nccl/pinned_backend.hpp"
 #include "nccl_checks.hpp"
 #include "reduce/scale.hpp"
@@ -610,6 +611,28 @@ TEST_F(NcclStartTest, DifferentCallsAreAnError) {
               Errc::internal);
   });
   EXPECT_EQ(fake_gpu::violations(), std::vector<std::string>{"ranks made different NCCL calls"});
+}
+
+TEST_F(NcclStartTest, AnAllocationBehindACollectiveIsAnError) {
+  fake_gpu::reset(1);
+  Hosts hosts(1);
+  NcclBackend backend({0, 1, 0}, hosts[0], make_kernel_copier());
+  backend.barrier(soon());
+  fake_gpu::hang(0);
+  backend.allow_async();
+  backend.barrier(soon());
+  const auto call = backend.take_async();
+  {
+    const DeviceGuard guard(0);
+    nccl_free(nccl_allocate(8));
+  }
+  backend.abort();
+  EXPECT_EQ(code_of([&] {
+              while (!call->try_complete()) std::this_thread::yield();
+            }),
+            Errc::aborted);
+  EXPECT_EQ(fake_gpu::violations(),
+            std::vector<std::string>{"ncclMemAlloc behind a kernel that may wait for a lost rank"});
 }
 
 }  // namespace

@@ -4,24 +4,20 @@
 #include <future>
 #include <memory>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/core/DeviceGuard.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 namespace hvd::test {
 
-inline cudaStream_t default_stream(c10::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return reinterpret_cast<cudaStream_t>(guard.getDefaultStream(device).id());
-}
-
 /// Stops the device's default stream until it is opened or destroyed.
 class Gate {
  public:
-  explicit Gate(c10::Device device) : stream_(default_stream(device)) {}
+  explicit Gate(c10::Device device) : device_(device) {}
   void stop() {
     auto* const opened = new std::shared_future<void>(open_.get_future().share());
-    EXPECT_EQ(cudaLaunchHostFunc(stream_, &wait, opened), cudaSuccess);
+    const c10::DeviceGuard guard(device_);
+    EXPECT_EQ(cudaLaunchHostFunc(nullptr, &wait, opened), cudaSuccess);
   }
   void open() { open_.set_value(); }
 
@@ -32,7 +28,7 @@ class Gate {
     own->wait();
   }
 
-  cudaStream_t stream_;
+  c10::Device device_;
   std::promise<void> open_;
 };
 

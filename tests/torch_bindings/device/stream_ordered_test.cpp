@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -688,16 +690,20 @@ TEST_F(StreamOrdered, AConversionAtTheEndBreaksNoCaptureOfAnotherThread) {
   fake_gpu::capture_elsewhere(false);
 }
 
-// The hooks of a graph that is replayed do not run, so gradients in it would not be reduced.
+// The hooks of a graph that is replayed do not run, so gradients in it would not be reduced. CUDA
+// captures no default stream.
 TEST_F(StreamOrdered, ABackwardPassInACapturedGraphIsRefusedAndTheJobGoesOn) {
   on_ranks([](Context& context, torch::Device device) {
+    const c10::impl::VirtualGuardImpl interface(device.type());
+    const c10::Stream captured = interface.getStreamFromGlobalPool(device);
+    const c10::StreamGuard guard(captured);
     const auto net = std::make_shared<Net>(device);
     DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
     int step = 0;
     const auto train = [&](int steps) { train_from(step, steps, *net, optimizer, context.rank()); };
     train(kWarmUp);
     optimizer.zero_grad();
-    const void* const stream = default_stream(device);
+    const void* const stream = interface.getStreamNativeHandle(captured);
     fake_gpu::capture(stream, true);
     const Error error = error_of([&] { backward(*net, context.rank(), step); });
     EXPECT_EQ(error.code(), Errc::unsupported);
@@ -717,7 +723,23 @@ TEST_F(StreamOrdered, ABackwardPassInACapturedGraphIsRefusedAndTheJobGoesOn) {
   });
 }
 
-// A process has its context on its own GPU only, also when its threads have chosen none.
+// Each question is a call of the driver, and a model may have hundreds of gradients.
+TEST_F(StreamOrdered, APassAsksOnceWhetherAGraphIsCaptured) {
+  on_ranks([](Context& context, torch::Device device) {
+    const auto net = std::make_shared<Net>(device);
+    DistributedOptimizer<torch::optim::SGD> optimizer(*net, 1.0, {.context = &context});
+    int step = 0;
+    train_from(step, kWarmUp, *net, optimizer, context.rank());
+    expect_values(*net, kWarmUp);
+    context.shutdown();
+  });
+  const int asked = fake_gpu::calls("cudaStreamIsCapturing");
+  EXPECT_GE(asked, kRanks * kWarmUp);
+  EXPECT_LT(asked, 2 * kRanks * kWarmUp) << "the start asks too";
+}
+
+// A process has its context on its own GPU only, also when its threads have chosen none. The handle
+// of a default stream does not say of which device it is.
 TEST_F(StreamOrdered, EventsMakeNoContextOnTheFirstDevice) {
   const torch::Tensor tensor = torch::empty({kElements}, torch::Device(torch::kCUDA, 1));
   const std::set<int> own = fake_gpu::contexts();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include <cuda_runtime_api.h>
 #include <torch/library.h>
 
+#include "fake_gpu/device_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "fake_gpu/runtime.hpp"
 
@@ -30,25 +32,17 @@ constexpr int kDevices = 4;
 
 void check(cudaError_t result) { TORCH_CHECK(result == cudaSuccess, "the fake CUDA: ", result); }
 
-std::array<cudaStream_t, kDevices>& default_streams() {
-  static std::array<cudaStream_t, kDevices> streams{};
-  return streams;
-}
-
 /// LibTorch's pool has one for each device here.
 std::array<cudaStream_t, kDevices>& side_streams() {
   static std::array<cudaStream_t, kDevices> streams{};
   return streams;
 }
 
+/// The default stream of every device is null, as in LibTorch. So calls of CUDA with it need that
+/// device as the thread's own.
 cudaStream_t& current_stream(c10::DeviceIndex device) {
   thread_local std::array<cudaStream_t, kDevices> streams{};
   return streams.at(static_cast<std::size_t>(device));
-}
-
-cudaStream_t stream_of(c10::DeviceIndex device) {
-  const cudaStream_t current = current_stream(device);
-  return current ? current : default_streams().at(static_cast<std::size_t>(device));
 }
 
 c10::Stream wrapped(c10::DeviceIndex device, cudaStream_t stream) {
@@ -67,12 +61,13 @@ void count(Counted what, int device) { fake_gpu::note(key_of(what, device)); }
 
 void wait_for(c10::DeviceIndex device, cudaStream_t stream) {
   count(Counted::host_waits, device);
+  const c10::DeviceGuard guard(c10::Device(c10::kCUDA, device));
   while (cudaStreamQuery(stream) == cudaErrorNotReady) std::this_thread::yield();
   static_cast<void>(cudaGetLastError());
 }
 
 /// Tells the allocator that a stream uses a block. A block that is nobody's is ignored.
-void note_use(void* data, cudaStream_t stream);
+void note_use(void* data, const c10::Stream& stream);
 
 /// Does with the thread's device what CUDAGuardImpl does: `record` and `destroyEvent` set the
 /// previous device again, which makes a context there, and only a guard's end does not.
@@ -96,19 +91,17 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     fake_gpu::current_device() = device.index();
   }
   [[nodiscard]] c10::Stream getStream(c10::Device device) const override {
-    return wrapped(device.index(), stream_of(device.index()));
+    return wrapped(device.index(), current_stream(device.index()));
   }
   [[nodiscard]] c10::Stream getDefaultStream(c10::Device device) const override {
-    return wrapped(device.index(), default_streams().at(static_cast<std::size_t>(device.index())));
+    return wrapped(device.index(), nullptr);
   }
   [[nodiscard]] void* getStreamNativeHandle(const c10::Stream stream) const override {
     return unwrapped(stream);
   }
   [[nodiscard]] c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
-    // A thread may outlive the default stream, so it does not keep it.
-    const bool is_default = stream == getDefaultStream(stream.device());
-    current_stream(stream.device_index()) = is_default ? nullptr : unwrapped(stream);
+    current_stream(stream.device_index()) = unwrapped(stream);
     return before;
   }
   [[nodiscard]] c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
@@ -141,9 +134,10 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     if (before != device) static_cast<void>(cudaSetDevice(before));
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    note_use(data.get(), unwrapped(stream));
+    note_use(data.get(), stream);
   }
   [[nodiscard]] bool queryStream(const c10::Stream& stream) const override {
+    const c10::DeviceGuard guard(stream.device());
     return cudaStreamQuery(unwrapped(stream)) == cudaSuccess;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
@@ -167,35 +161,34 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
 class CachingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
-    int device = 0;
-    check(cudaGetDevice(&device));
-    const cudaStream_t stream = stream_of(static_cast<c10::DeviceIndex>(device));
+    const auto device = static_cast<c10::DeviceIndex>(fake_gpu::used_device());
+    const Key key(device, current_stream(device), size);
     const std::lock_guard lock(mutex_);
     void* data = nullptr;
-    auto& free = free_[{stream, size}];
+    auto& free = free_[key];
     if (free.empty()) {
-      auto mode = cudaStreamCaptureModeRelaxed;
-      check(cudaThreadExchangeStreamCaptureMode(&mode));
-      check(cudaMalloc(&data, size == 0 ? 1 : size));
-      check(cudaThreadExchangeStreamCaptureMode(&mode));
-      blocks_[data] = {stream, size};
+      // LibTorch cuts tensors from large blocks, so few of them need cudaMalloc, which may wait for
+      // the device.
+      TORCH_CHECK(!fake_gpu::runtime().is_broken(device), "the fake CUDA: a failed device");
+      data = fake_gpu::device_memory().allocate(size, device);
+      blocks_[data] = key;
     } else {
       data = free.back();
       free.pop_back();
     }
-    return {data, data, &give_back, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device))};
+    return {data, data, &give_back, c10::Device(c10::kCUDA, device)};
   }
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, std::size_t size) const override {
     default_copy_data(to, from, size);
   }
-  void note_use(void* data, cudaStream_t stream) {
+  void note_use(void* data, const c10::Stream& stream) {
     const std::lock_guard lock(mutex_);
     const auto at = blocks_.find(data);
     // LibTorch's allocator with cudaMallocAsync throws too. Its usual one ignores such memory.
     TORCH_INTERNAL_ASSERT(at != blocks_.end(), "ptr not found in ptr_info");
-    if (at->second.first == stream) return;
-    at->second.first = nullptr;
+    auto& [device, own, size] = at->second;
+    if (device != stream.device_index() || own != unwrapped(stream)) device = kNotGivenAgain;
   }
   void release_all() {
     const std::lock_guard lock(mutex_);
@@ -207,12 +200,15 @@ class CachingAllocator final : public c10::Allocator {
   }
 
  private:
-  using Key = std::pair<cudaStream_t, std::size_t>;
+  /// A device, one of its streams, and a size.
+  using Key = std::tuple<c10::DeviceIndex, cudaStream_t, std::size_t>;
+  /// Replaces the device of a block that several streams use.
+  static constexpr c10::DeviceIndex kNotGivenAgain = -1;
   static void give_back(void* data);
 
   std::mutex mutex_;
-  std::map<void*, Key> blocks_;             ///< a block of several streams has none
-  std::map<Key, std::vector<void*>> free_;  ///< those without a stream are not given again
+  std::map<void*, Key> blocks_;
+  std::map<Key, std::vector<void*>> free_;
 };
 
 CachingAllocator& allocator() {
@@ -227,12 +223,13 @@ void CachingAllocator::give_back(void* data) {
   if (at != self.blocks_.end()) self.free_[at->second].push_back(data);
 }
 
-void note_use(void* data, cudaStream_t stream) { allocator().note_use(data, stream); }
+void note_use(void* data, const c10::Stream& stream) { allocator().note_use(data, stream); }
 
-/// A task in the current stream of the tensor's device, which must be the thread's own there.
+/// A task in the current stream of the tensor's device.
 void queue(const at::Tensor& tensor, std::function<void()> task) {
   count(Counted::operations, tensor.device().index());
-  const auto stream = fake_gpu::runtime().stream(stream_of(tensor.device().index()));
+  const c10::DeviceGuard guard(tensor.device());
+  const auto stream = fake_gpu::runtime().stream(current_stream(tensor.device().index()));
   TORCH_CHECK(stream, "no stream");
   stream->push(std::move(task));
 }
@@ -279,7 +276,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
   };
   queue(there, task);
   const c10::DeviceIndex device = there.device().index();
-  if (!self.is_cuda() || !src.is_cuda()) wait_for(device, stream_of(device));
+  if (!self.is_cuda() || !src.is_cuda()) wait_for(device, current_stream(device));
   return self;
 }
 
@@ -400,19 +397,21 @@ TorchDevice::TorchDevice() {
   fake_gpu::reset(kDevices);  // autograd has a thread for each, which lasts as long as the process
   c10::SetAllocator(c10::kCUDA, &allocator());
   for (int device = 0; device < kDevices; ++device) {
-    for (auto* const streams : {&default_streams(), &side_streams()}) {
-      streams->at(static_cast<std::size_t>(device)) =
-          static_cast<cudaStream_t>(fake_gpu::runtime().add_stream(device));
-    }
+    side_streams().at(static_cast<std::size_t>(device)) =
+        static_cast<cudaStream_t>(fake_gpu::runtime().add_stream(device));
   }
 }
 
 TorchDevice::~TorchDevice() {
-  allocator().release_all();
-  for (auto* const streams : {&default_streams(), &side_streams()}) {
-    for (cudaStream_t& stream : *streams) {
-      static_cast<void>(cudaStreamDestroy(std::exchange(stream, nullptr)));
+  // What is still queued uses the memory. cudaFree waits for the current device only.
+  for (int device = 0; device < kDevices; ++device) {
+    for (const auto& stream : fake_gpu::runtime().streams_of(device)) {
+      stream->synchronize(stream->tail());
     }
+  }
+  allocator().release_all();
+  for (cudaStream_t& stream : side_streams()) {
+    static_cast<void>(cudaStreamDestroy(std::exchange(stream, nullptr)));
   }
 }
 

@@ -73,6 +73,9 @@ void StreamEvent::wait(Deadline deadline) {
 
 void require_no_capture(const torch::Tensor& tensor, std::string_view what) {
   if (!tensor.is_cuda()) return;
+  // CUDA's handle of a default stream is null. That means the one of the current device, on which a
+  // question about it makes a context.
+  const c10::DeviceGuard guard(tensor.device());
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   if (!is_captured(device, device.getStream(tensor.device()))) return;
   throw Error(Errc::unsupported,
@@ -83,9 +86,9 @@ void require_no_capture(const torch::Tensor& tensor, std::string_view what) {
 
 std::shared_ptr<StreamEvent> record_device_event(const torch::Tensor& tensor) {
   if (tensor.is_cpu()) return nullptr;
-  require_no_capture(tensor, "a collective");
   const c10::Device device = tensor.device();
   try {
+    require_no_capture(tensor, "a collective");
     auto event =
         std::make_shared<StreamEvent>(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
     event->record();

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <hvd/core/log.hpp>
 #include <hvd/hvd.hpp>
@@ -31,6 +33,20 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
 }
 
 bool is_elastic(const Context& context) { return context.config().interrupt_fd >= 0; }
+
+/// Throws like `require_no_capture`. Each question is a call of the driver, so this asks once for
+/// all gradients of a backward pass that come one after another on the same stream.
+void require_pass_without_capture(const torch::Tensor& parameter) {
+  if (!parameter.is_cuda()) return;
+  thread_local int last_pass = -1;
+  thread_local std::optional<c10::Stream> last_stream;
+  const int pass = torch::autograd::get_current_graph_task_id();
+  const c10::Stream stream = current_stream(parameter);
+  if (pass >= 0 && pass == last_pass && stream == last_stream) return;
+  require_no_capture(parameter, "the reduction of gradients");
+  last_pass = pass;
+  last_stream = stream;
+}
 
 /// In an elastic job a step counts only if its reduction has succeeded, so threads wait for it.
 bool may_order(const Context& context) {
@@ -115,7 +131,7 @@ void GradientReducer::Impl::before_gradient(std::size_t index) {
   const std::lock_guard lock(mutex);
   GradientSlot& slot = slots[index];
   // Nothing has been sent yet, so the job can go on without the graph.
-  if (no_sync_depth == 0) require_no_capture(slot.parameter, "the reduction of gradients");
+  if (no_sync_depth == 0) require_pass_without_capture(slot.parameter);
   if (options.step_in_backward && reductions > 0 && !error) {
     refuse_pass("with step_in_backward, each backward pass steps; call step() after each");
   }

@@ -20,6 +20,13 @@ bool Clique::complete() const {
   return static_cast<int>(devices_.size()) == size_;
 }
 
+bool Clique::connect(int rank, Call::Kind kind) {
+  const std::lock_guard lock(mutex_);
+  std::set<int>& ranks = connected_[kind];
+  ranks.insert(rank);
+  return static_cast<int>(ranks.size()) == size_;
+}
+
 bool Clique::meet(int rank, const Call& call) {
   std::unique_lock lock(mutex_);
   const std::uint64_t index = next_[rank]++;

@@ -48,6 +48,8 @@ class Clique {
   /// Returns false when a rank or a device joins twice, which NCCL refuses by default.
   bool join(int rank, int device);
   [[nodiscard]] bool complete() const;
+  /// A rank has come to its first collective of this kind. Returns true once all have.
+  [[nodiscard]] bool connect(int rank, Call::Kind kind);
 
   /// Called by stream threads. Waits for the same call of all other ranks; then all results are
   /// there. Returns false when this rank was aborted meanwhile, or the calls do not match.
@@ -73,6 +75,7 @@ class Clique {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, int> devices_;  ///< by rank
+  std::map<Call::Kind, std::set<int>> connected_;
   std::map<int, std::uint64_t> next_;
   std::map<std::uint64_t, Meeting> meetings_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages_;  ///< by ends

@@ -1,4 +1,5 @@
 // The fake CUDA runtime: the functions of libcudart that the NCCL backend calls.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "fake_gpu/fake_gpu.hpp"
 #include "fake_gpu/runtime.hpp"
 
+using hvd::test::fake_gpu::complete_collectives;
 using hvd::test::fake_gpu::current_device;
 using hvd::test::fake_gpu::device_memory;
 using hvd::test::fake_gpu::Event;
@@ -52,9 +54,13 @@ bool is_captured(const void* stream) {
   return captured_streams().handles.count(stream) > 0;
 }
 
-bool is_any_captured() {
+bool is_any_captured(int device) {
   const std::lock_guard lock(captured_streams().mutex);
-  return !captured_streams().handles.empty();
+  const std::set<const void*>& handles = captured_streams().handles;
+  return std::any_of(handles.begin(), handles.end(), [&](const void* handle) {
+    const std::shared_ptr<Stream> stream = runtime().stream(handle);
+    return stream && stream->device() == device;
+  });
 }
 
 cudaStreamCaptureMode& capture_mode() {
@@ -115,10 +121,11 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  note("cudaStreamIsCapturing");
   const std::shared_ptr<Stream> stream = runtime().stream(handle);
   if (!stream) return misuse("cudaStreamIsCapturing of a stream that does not exist");
   if (const cudaError_t error = state_of(stream->device())) return error;
-  if (handle == nullptr && is_any_captured()) {
+  if (handle == nullptr && is_any_captured(stream->device())) {
     return last_error() = cudaErrorStreamCaptureImplicit;
   }
   *status = is_captured(handle) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
@@ -181,9 +188,12 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return state_of(used_device());
 }
 
+// CUDA may let this wait for all that runs on the device. Here it waits for collectives only, since
+// the rest would hide that a stream does not wait for it.
 cudaError_t cudaMalloc(void** data, std::size_t size) {
   require_no_capture("cudaMalloc");
   if (const cudaError_t error = state_of(used_device())) return error;
+  if (!complete_collectives(used_device())) violate("cudaMalloc waits for what nobody ends");
   *data = device_memory().allocate(size, used_device());
   return cudaSuccess;
 }

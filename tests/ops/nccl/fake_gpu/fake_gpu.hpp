@@ -2,8 +2,9 @@
 // linked in their place. Devices are numbers, ranks are threads, streams are worker threads.
 //
 // It is as late as a GPU is allowed to be: a stream runs nothing until somebody asks about it, a
-// non-blocking NCCL call takes effect only after it has been polled, fresh memory holds garbage. So
-// a wait left out gives a wrong result every time, not once in a while. Misuse is written down.
+// non-blocking NCCL call takes effect only after it has been polled (a communicator's first
+// collective of a kind only after all ranks have polled theirs), fresh memory holds garbage. So a
+// wait left out gives a wrong result every time, not once in a while. Misuse is written down.
 #pragma once
 
 #include <cstddef>

@@ -121,6 +121,22 @@ bool is_registered(const Comm& comm, const void* data) {
 
 bool busy(const Comm& comm) { return !comm.ready || !comm.queued.empty() || comm.finalizing; }
 
+/// Tells whether all ranks have come to the queued calls. NCCL connects them in the first
+/// collective of a kind, which takes effect only then. Messages connect two ranks, which the fake
+/// leaves out.
+bool are_connected(const Comm& comm) {
+  bool all = true;
+  for (const Launch& launch : comm.queued) {
+    if (launch.call.is_message()) continue;
+    if (comm.clique->connect(comm.rank, launch.call.kind)) continue;
+    all = false;
+    // The thread that polls may hold up all others that would ask about the stream, and another
+    // rank may have to wait for earlier work in it.
+    static_cast<void>(launch.stream->query(launch.stream->tail()));
+  }
+  return all;
+}
+
 /// Tells whether a kernel of NCCL is queued on the device. Whoever allocates memory there may have
 /// to wait for it.
 bool waits_for_peers(int device) {
@@ -237,6 +253,21 @@ void reset_nccl() {
   lib.changed.notify_all();
 }
 
+bool complete_collectives(int device) {
+  std::vector<std::pair<std::shared_ptr<Stream>, Ticket>> launched;
+  {
+    const std::lock_guard lock(library().mutex);
+    for (const auto& [handle, comm] : library().comms) {
+      if (comm->device == device && comm->stream) {
+        launched.emplace_back(comm->stream, comm->launched);
+      }
+    }
+  }
+  return std::all_of(launched.begin(), launched.end(), [](const auto& last) {
+    return last.first->synchronize_for(last.second, kPatience);
+  });
+}
+
 std::vector<std::string> nccl_leaks() {
   const std::lock_guard lock(library().mutex);
   std::vector<std::string> lines;
@@ -340,7 +371,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
     if (comm->clique->leave(comm->rank)) *state = ncclSuccess;
   } else if (comm->queued.empty()) {
     *state = ncclSuccess;
-  } else if (++comm->polls > 1) {
+  } else if (++comm->polls > 1 && are_connected(*comm)) {
     for (const Launch& launch : comm->queued) {
       comm->launched = launch.stream->push([comm, call = launch.call] { run(comm, call); });
       comm->stream = launch.stream;
@@ -394,6 +425,12 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
 ncclResult_t ncclMemAlloc(void** data, std::size_t size) {
   note("ncclMemAlloc");
   if (is_broken(used_device())) return ncclUnhandledCudaError;
+  {
+    const std::lock_guard lock(library().mutex);
+    if (waits_for_peers(used_device())) {
+      violate("ncclMemAlloc behind a kernel that may wait for a lost rank");
+    }
+  }
   // NCCL takes the error of CUDA away.
   if (size > kLargestAllocation) return ncclUnhandledCudaError;
   *data = device_memory().allocate(size, used_device());

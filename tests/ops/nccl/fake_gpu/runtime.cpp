@@ -60,6 +60,7 @@ std::shared_ptr<Stream> Runtime::stream(const void* handle) {
 
 std::shared_ptr<Stream> Runtime::find_stream(const void* handle) {
   if (handle == nullptr) {
+    contexts_.insert(current_device());
     std::shared_ptr<Stream>& stream = default_streams_[current_device()];
     if (!stream) stream = std::make_shared<Stream>(current_device());
     return stream;

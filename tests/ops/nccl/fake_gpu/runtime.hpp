@@ -31,7 +31,7 @@ class Runtime {
   [[nodiscard]] cudaError_t error_of_count() const;
 
   void* add_stream(int device);
-  /// A null handle is the default stream of the current device.
+  /// A null handle is the default stream of the current device, whose use makes a context there.
   [[nodiscard]] std::shared_ptr<Stream> stream(const void* handle);
   bool remove_stream(const void* handle);
   [[nodiscard]] std::vector<std::shared_ptr<Stream>> streams_of(int device) const;
@@ -89,8 +89,12 @@ class Runtime {
 /// Does the same for a call that makes a context on the device.
 [[nodiscard]] int used_device();
 
-/// Aborts remaining communicators between tests. Defined in fake_nccl.cpp.
+// These are defined in fake_nccl.cpp.
+/// Aborts remaining communicators between tests.
 void reset_nccl();
+/// Runs the collectives that are queued on a device. Returns false if one does not end, for example
+/// because a rank does not take part.
+[[nodiscard]] bool complete_collectives(int device);
 [[nodiscard]] std::vector<std::string> nccl_leaks();
 
 }  // namespace hvd::test::fake_gpu
