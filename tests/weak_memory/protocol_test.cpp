@@ -2,6 +2,7 @@
 // weakened by one step.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -18,10 +19,17 @@
 namespace hvd::weak {
 namespace {
 
-/// Files with all atomic operations of the protocols, below ops/src.
-const std::vector<std::string> kFiles{"fence/settlements.cpp", "fence/settlements.hpp",
-                                      "host/group.cpp",        "host/shared.cpp",
-                                      "shm/wait.cpp",          "transport/failure.hpp"};
+/// Returns all source files of the protocols, below ops/src.
+std::vector<std::string> files() {
+  const std::filesystem::path root(HVD_OPS_SOURCE);
+  std::vector<std::string> found;
+  for (const char* folder : {"fence", "host", "shm", "transport"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+      if (entry.is_regular_file()) found.push_back(entry.path().lexically_relative(root).string());
+    }
+  }
+  return found;
+}
 
 std::string name_of(Site::Kind kind) {
   switch (kind) {
@@ -148,7 +156,7 @@ TEST(Protocols, AreCorrectAndEveryMemoryOrderIsNeeded) {
 
   // No memory order of the source is left out.
   const std::regex order("memory_order_(acquire|release|acq_rel|seq_cst)");
-  for (const std::string& file : kFiles) {
+  for (const std::string& file : files()) {
     std::ifstream source(std::string(HVD_OPS_SOURCE) + file);
     ASSERT_TRUE(source) << file;
     std::string text;
