@@ -91,6 +91,19 @@ Nanos Network::host_answered(int rank, int neighbour) {
   return last;
 }
 
+bool Network::delivered(int rank, Nanos silence, bool one_host) {
+  const Nanos time = events_.now();
+  const std::vector<int> children = routes_.children(rank);
+  return std::all_of(children.begin(), children.end(), [&](int child) {
+    const Stream& out = stream(rank, child);
+    if (out.closed || time - host_answered(rank, child) > silence) return true;
+    // The host of a child that is stopped has what has arrived, although the child has not read it.
+    const bool arrived =
+        out.items.empty() || ((one_host || out.last <= time) && out.resumes <= time);
+    return arrived && stream(child, rank).withheld_until <= time;  // the acknowledgement's way
+  });
+}
+
 void Network::deliver(int from, int to) {
   Stream& it = stream(from, to);
   if (it.items.empty()) return;  // lost in a crash

@@ -44,6 +44,10 @@ class Network {
   void withhold(int from, int to, Nanos until, Nanos resumes);
   /// Returns when the kernel of a rank's neighbour last acknowledged the rank's bytes.
   [[nodiscard]] Nanos host_answered(int rank, int neighbour);
+  /// Does the work of `ControlChannel::delivered`: tells whether the hosts of the rank's children
+  /// have acknowledged all that was sent to them. Children whose hosts have been silent for longer
+  /// than `silence` do not count. With `one_host` nothing has to travel unless the stream is cut.
+  [[nodiscard]] bool delivered(int rank, Nanos silence, bool one_host);
   /// The rank closes its streams; the messages that it has sent arrive first.
   void close(int rank);
   /// The rank crashes; some of its last messages may be lost.

@@ -15,6 +15,7 @@ using namespace detail;  // NOLINT: a test
 
 constexpr Nanos kTick = 100 * kMilli;
 constexpr Nanos kFrozenPatience = kSecond;
+constexpr Nanos kDeliveryInterval = kMilli;
 
 Record& record_of(const PendingTensor& tensor) {
   return *static_cast<Record*>(const_cast<void*>(tensor.submission.input));
@@ -22,12 +23,16 @@ Record& record_of(const PendingTensor& tensor) {
 
 std::exception_ptr error_of(Errc code) { return std::make_exception_ptr(Error(code, "")); }
 
+Nanos nanos(Clock::duration duration) { return std::chrono::nanoseconds(duration).count(); }
+
 }  // namespace
 
 SimRank::SimRank(World& world, int rank, const Protocol::Settings& settings,
                  const RankProgram& program)
     : world_(world),
       rank_(rank),
+      peer_timeout_(nanos(settings.detector.peer_timeout)),
+      longest_silence_(std::max(nanos(settings.detector.host_timeout), peer_timeout_)),
       table_(rank, settings.size),
       protocol_(settings, *this, time_point_at(0)),
       executor_(rank, world.events, world.delays, world.random, world.fences, world.data,
@@ -309,23 +314,28 @@ void SimRank::failed(const Verdict& verdict) {
   message.fault.rank = verdict.rank;
   message.fault.cause = verdict.cause;
   send(protocol_.followers(), message);
-  if (rank_ != 0) world_.network.close(rank_);
-  aborted(message);
+  give_up(message, true);
 }
 
-void SimRank::aborted(const Abort& message) {
-  world_.trace.say(world_.events.now(), rank_, "fails: {} of rank {}, {}",
+void SimRank::aborted(const Abort& message) { give_up(message, false); }
+
+void SimRank::give_up(const Abort& message, bool is_own_verdict) {
+  world_.trace.say(world_.events.now(), rank_, "gives up: {} of rank {}, {}",
                    hvd::to_string(message.code), message.fault.rank, message.fault.cause);
   code_ = message.code;
   culprit_ = message.fault.rank;
   cause_ = message.fault.cause;
-  closed_ = true;
-  end_ = End::failed;
-  table_.close(error_of(message.code));
-  world_.fences.gone(rank_);
-  world_.data.gone(rank_);
-  executor_.stop();
-  if (user_.finished()) leave();
+  when_delivered(peer_timeout_ / 4, [this, is_own_verdict] {
+    world_.trace.say(world_.events.now(), rank_, "fails");
+    if (is_own_verdict && rank_ != 0) world_.network.close(rank_);
+    closed_ = true;
+    table_.close(error_of(code_));
+    world_.fences.gone(rank_);
+    world_.data.gone(rank_);
+    end_ = End::failed;
+    executor_.stop();
+    if (user_.finished()) leave();
+  });
 }
 
 void SimRank::shutdown_acknowledged() {
@@ -334,7 +344,24 @@ void SimRank::shutdown_acknowledged() {
     throw Violation("an acknowledged shutdown was requested", fmt::format("rank {}", rank_));
   end_ = End::shut_down;
   executor_.drain();
-  leave();
+  when_delivered(longest_silence_, [this] { leave(); });
+}
+
+/// Does the work of `Coordinator::when_delivered`. Half of the time the ranks below are taken to
+/// share this rank's host, where everything is delivered as soon as it is sent.
+void SimRank::when_delivered(Nanos patience, std::function<void()> then) {
+  look_for_delivery(world_.random.chance(50), world_.events.now() + patience, std::move(then));
+}
+
+void SimRank::look_for_delivery(bool one_host, Nanos deadline, std::function<void()> then) {
+  const Nanos time = world_.events.now();
+  if (time >= deadline || world_.network.delivered(rank_, longest_silence_, one_host)) {
+    return then();
+  }
+  world_.events.at(time + kDeliveryInterval, rank_,
+                   [this, one_host, deadline, then = std::move(then)] {
+                     look_for_delivery(one_host, deadline, then);
+                   });
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +76,9 @@ class SimRank final : private detail::Protocol::Actions {
   void announce();
   void want_thaw();
   void follow_up(const detail::TensorTable::Next& next);
+  void give_up(const detail::Abort& message, bool is_own_verdict);
+  void when_delivered(Nanos patience, std::function<void()> then);
+  void look_for_delivery(bool one_host, Nanos deadline, std::function<void()> then);
   void leave();
   [[nodiscard]] Clock::time_point now() const;
   [[nodiscard]] std::shared_ptr<detail::PendingTensor> scheduled(const detail::OperationKey& key);
@@ -83,6 +87,8 @@ class SimRank final : private detail::Protocol::Actions {
 
   World& world_;
   const int rank_;
+  const Nanos peer_timeout_;
+  const Nanos longest_silence_;  // of a host, before its ranks are given up
   detail::TensorTable table_;
   detail::Protocol protocol_;
   ExecutorModel executor_;
