@@ -4,8 +4,9 @@
     tests/outside/scale.py build/release/bin --ranks 1024
 
 One job starts, freezes its schedule, runs steps and ends; another loses a rank by SIGKILL after its steps. It prints a
-line of Markdown: seconds and rank 0's control messages until the start and the freeze and in the steps, packets of the
-first host, memory, and how long it took until every hvdrun had ended after the loss.
+line of Markdown: seconds and rank 0's control messages until the start and the freeze and in the steps, messages of the
+store until the start, packets of the first host, memory, and how long it took until every hvdrun had ended after the
+loss.
 """
 
 import argparse
@@ -32,6 +33,15 @@ def packets(machine):
     with open("/proc/%d/net/dev" % machine.pid) as file:
         words = next(line for line in file if "eth0:" in line).split(":")[1].split()
     return int(words[1]) + int(words[9])
+
+
+def messages_of_store(machine):
+    """Returns how many requests and replies the store on the first host has had: TCP segments with data of the agent's
+    connections, since each is sent at once and nearly all of them fit into a segment."""
+    lines = subprocess.run(machine.inside("ss", "-Htinp"), check=True, stdout=subprocess.PIPE, text=True).stdout
+    of_agent = re.findall(r'users:\(\("hvdrun-agent".*\n(.*)', lines)
+    return [sum(int(number) for line in of_agent for number in re.findall(r"\bdata_segs_%s:(\d+)" % way, line))
+            for way in ("in", "out")]
 
 
 class Nodes:
@@ -100,6 +110,8 @@ def inside(options):
         if found:
             least = min(least, available())
             marks[found.group(1)] = packets(machines[0])
+            if found.group(1) == "started":
+                marks["store"] = messages_of_store(machines[0])
             phases[found.group(1)] = found.groups()[1:]
             print(line, file=sys.stderr, flush=True)  # so that one sees progress in a long run
 
@@ -109,7 +121,8 @@ def inside(options):
     job = Nodes(machines, options.bin, per_host, [options.steps], options.work, on_line)
     ended = job.end(began + options.patience)
     whole = time.monotonic() - began
-    if any(code != 0 for code in ended) or len(phases) != 3 or any("wrong" in line for line in job.lines):
+    is_counted = len(phases) == 3 and 0 not in marks["store"]
+    if any(code != 0 for code in ended) or not is_counted or any("wrong" in line for line in job.lines):
         print("\n".join(job.lines[:20] + job.lines[-20:]))
         print("the job ended with %s" % ended)
         return 1
@@ -129,11 +142,12 @@ def inside(options):
     right = [line for line in told if line.endswith("lost %d" % (options.ranks // 2))]
     left = leftovers(machines, own)
     print("| ranks | start s | freeze s | steps | s | control messages of rank 0: start, freeze, steps | "
-          "packets of its host: start, freeze, steps | GiB | whole job s | after a kill s | survivors that name it |")
-    print("| %d | %s | %s | %s | %s | %s | %s | %.1f | %.0f | %.1f | %d of %d |" % (
+          "messages of the store: in, out | packets of the first host: start, freeze, steps | GiB | whole job s | "
+          "after a kill s | survivors that name it |")
+    print("| %d | %s | %s | %s | %s | %s | %d, %d | %s | %.1f | %.0f | %.1f | %d of %d |" % (
         options.ranks, phases["started"][1], phases["frozen"][1], phases["ran"][0], phases["ran"][1],
         ", ".join("%s/%s" % phases[phase][2:] for phase in ("started", "frozen", "ran")),
-        ", ".join(map(str, (marks["started"] - before, marks["frozen"] - before, marks["ran"] - before))),
+        *marks["store"], ", ".join(str(marks[phase] - before) for phase in ("started", "frozen", "ran")),
         free - least, whole, over, len(right), options.ranks - 1))
     wrong = [line for line in job.lines if "wrong" in line] + [line for line in told if line not in right]
     if set(ended) != {137} or len(right) != options.ranks - 1 or wrong or left:
