@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -149,6 +150,13 @@ def make(work, count=3):
     return [Host(index, work) for index in range(count)]
 
 
+def stop_ignoring():
+    """Lets signals end what this process starts. In the background it may ignore some of them, as under nohup, and
+    hvdrun would go on ignoring them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def run_again():
     """Runs this program again, with --work FOLDER, where it can make hosts. Returns its exit code, 77 if it cannot."""
     lacks = missing()
@@ -158,6 +166,6 @@ def run_again():
     work = tempfile.mkdtemp(prefix="outside-")
     try:
         return subprocess.run(ALONE + STAY + [sys.executable] + sys.argv + ["--work", work],
-                              stdin=subprocess.DEVNULL).returncode
+                              stdin=subprocess.DEVNULL, preexec_fn=stop_ignoring).returncode
     finally:
         shutil.rmtree(work, ignore_errors=True)

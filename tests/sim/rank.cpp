@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "engine/decision_checks.hpp"
 #include "policy/replay.hpp"
 #include "world.hpp"
 
@@ -208,7 +209,7 @@ void SimRank::send(const std::vector<int>& to, const Message& message) {
 
 std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
   auto tensor = table_.find(key);
-  if (tensor) table_.mark_scheduled(*tensor);
+  if (!tensor || !table_.mark_scheduled(*tensor)) return nullptr;
   return tensor;
 }
 
@@ -232,8 +233,14 @@ void SimRank::run(const FusedBatch& fused) {
     }
     batch.tensors.push_back(std::move(tensor));
   }
+  require(problem_with(batch, world_.oracle.members(fused.process_set), rank_));
   batch.kind = batch.tensors.front()->submission.request.kind;
   executor_.run(std::move(batch));
+}
+
+/// No rank refuses what rank 0 decides.
+void SimRank::require(const std::string& problem) const {
+  if (!problem.empty()) throw Violation("what is decided can be done", problem);
 }
 
 void SimRank::carry_out(const Rejection& rejection) {
@@ -281,6 +288,7 @@ void SimRank::carry_out(const AllJoined& joined) {
 void SimRank::carry_out(const Freeze& freeze) {
   world_.trace.say(world_.events.now(), rank_, "freezes {} batches, epoch {}",
                    freeze.plan.batches.size(), freeze.epoch);
+  require(problem_with(freeze.plan, static_cast<int>(world_.oracle.members(0).size())));
   if (rank_ == 0) ++world_.freezes;
   if (freeze.epoch <= epoch_) throw Violation("epochs grow", fmt::format("{}", freeze.epoch));
   epoch_ = freeze.epoch;

@@ -74,6 +74,7 @@ class SimRank final : private detail::Protocol::Actions {
   void tick();
   void watch_replay();
   void announce();
+  void require(const std::string& problem) const;
   void want_thaw();
   void follow_up(const detail::TensorTable::Next& next);
   void give_up(const detail::Abort& message, bool is_own_verdict);

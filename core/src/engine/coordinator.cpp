@@ -12,6 +12,7 @@
 #include <hvd/core/timeline.hpp>
 
 #include "base/error_file.hpp"
+#include "engine/decision_checks.hpp"
 
 namespace hvd::detail {
 namespace {
@@ -373,8 +374,7 @@ void Coordinator::send(const std::vector<int>& to, const Message& message) {
 
 std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
   auto tensor = table_.find(key);
-  if (!tensor) return nullptr;
-  table_.mark_scheduled(*tensor);
+  if (!tensor || !table_.mark_scheduled(*tensor)) return nullptr;
   observer_.scheduled(*tensor, true, Clock::now());
   return tensor;
 }
@@ -397,14 +397,13 @@ void Coordinator::run(const FusedBatch& fused) {
       if (request.device.kind != Device::Kind::cpu) request.device.index = kOwnDevice;
       tensor->since = tensor->scheduled_at = Clock::now();
     }
-    if (!tensor) {
-      // Rank 0 has scheduled an operation that is not pending on this rank, which is an error.
-      protocol_.collective_failed(
-          Errc::protocol, 0, fmt::format("'{}' was scheduled but is not pending", fused.names[i]),
-          Clock::now());
-      return;
-    }
+    if (!tensor) return refuse(fmt::format("'{}' is not pending", fused.names[i]));
     batch.tensors.push_back(std::move(tensor));
+  }
+  const ProcessSets::Ranks members = sets_.ranks(fused.process_set);
+  if (!members) return refuse(fmt::format("there is no process set {}", fused.process_set));
+  if (const std::string problem = problem_with(batch, *members, rank_); !problem.empty()) {
+    return refuse(problem);
   }
   batch.kind = batch.tensors.front()->submission.request.kind;
   executor_->run(std::move(batch));
@@ -420,7 +419,16 @@ void Coordinator::carry_out(const Rejection& rejection) {
   }
 }
 
+/// Ends the job: rank 0 has decided what this rank cannot do.
+void Coordinator::refuse(const std::string& problem) {
+  protocol_.collective_failed(Errc::protocol, 0, "it has decided on what cannot be: " + problem,
+                              Clock::now());
+}
+
 void Coordinator::carry_out(const SetAdded& added) {
+  if (added.ranks.empty() || added.ranks.back() >= size_) {
+    return refuse(fmt::format("process set {} of {}", added.id, ranks_text(added.ranks)));
+  }
   log_decision(rank_, "makes process set {} of {}", added.id, ranks_text(added.ranks));
   sets_.add(added.id, added.ranks);
   LocalBatch batch;
@@ -457,6 +465,9 @@ void Coordinator::carry_out(const AllJoined& joined) {
 }
 
 void Coordinator::carry_out(const Freeze& freeze) {
+  if (const std::string problem = problem_with(freeze.plan, size_); !problem.empty()) {
+    return refuse(problem);
+  }
   log_decision(rank_, "freezes a schedule of {} collectives", freeze.plan.batches.size());
   ++observer_.counters.freezes;
   observer_.timeline.mark("freeze", Clock::now());

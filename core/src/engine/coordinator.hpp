@@ -77,6 +77,7 @@ class Coordinator : private ControlChannel::Listener,
   // These implement Protocol::Actions.
   void send(const std::vector<int>& to, const Message& message) override;
   void run(const FusedBatch& fused) override;
+  void refuse(const std::string& problem);
   void carry_out(const Rejection& rejection) override;
   void carry_out(const SetAdded& added) override;
   void carry_out(const SetRemoved& removed) override;

@@ -314,9 +314,9 @@ TensorTable::Waiting TensorTable::waiting(std::size_t most) const {
   return waiting;
 }
 
-void TensorTable::mark_scheduled(PendingTensor& tensor) {
+bool TensorTable::mark_scheduled(PendingTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  tensor.scheduled = true;
+  return !std::exchange(tensor.scheduled, true);
 }
 
 }  // namespace hvd::detail

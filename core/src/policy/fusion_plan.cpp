@@ -2,15 +2,16 @@
 
 namespace hvd::detail {
 
-bool may_share(const ReadyTensor& first, const ReadyTensor& second) noexcept {
-  const Request& a = first.request;
-  const Request& b = second.request;
+bool may_share(const Request& a, const Request& b) noexcept {
   const bool fuses = a.kind == OpKind::allreduce || a.kind == OpKind::allgather ||
                      a.kind == OpKind::broadcast || a.kind == OpKind::reducescatter;
   return fuses && a.kind == b.kind && a.process_set == b.process_set && a.dtype == b.dtype &&
          a.device.kind == b.device.kind && a.op == b.op && a.root == b.root &&
-         a.prescale == b.prescale && a.postscale == b.postscale && a.f32_memory == b.f32_memory &&
-         first.contributors == second.contributors;
+         a.prescale == b.prescale && a.postscale == b.postscale && a.f32_memory == b.f32_memory;
+}
+
+bool may_share(const ReadyTensor& a, const ReadyTensor& b) noexcept {
+  return may_share(a.request, b.request) && a.contributors == b.contributors;
 }
 
 std::size_t bytes_of(const ReadyTensor& tensor) noexcept {

@@ -34,8 +34,10 @@ struct ReadyTensor {
 /// ranks together.
 [[nodiscard]] std::size_t bytes_of(const ReadyTensor& tensor) noexcept;
 
-/// Tells whether two tensors may be in one call: the kind fuses, and kind, process set, dtype,
-/// device kind, reduce op, scales, root and contributors are the same.
+/// Tells whether two operations may be in one call: the kind fuses, and kind, process set, dtype,
+/// device kind, reduce op, scales and root are the same.
+[[nodiscard]] bool may_share(const Request& a, const Request& b) noexcept;
+/// Does the same for tensors, whose contributors must be the same too.
 [[nodiscard]] bool may_share(const ReadyTensor& a, const ReadyTensor& b) noexcept;
 
 /// Removes from `ready`, which is not empty, the oldest tensor and those behind it that may run
