@@ -4,8 +4,9 @@
 
 namespace hvd::detail {
 
-/// Tells whether a graph is being captured on `stream`, which is a cudaStream_t. Null is the default
-/// stream of the current device. Any thread may call it while the stream's device is current.
+/// Tells whether a graph is being captured on `stream`, which is a cudaStream_t. Null is the
+/// default stream of the current device. Any thread may call it while the stream's device is
+/// current.
 [[nodiscard]] bool is_capturing(void* stream) noexcept;
 
 /// During its life this thread may call CUDA while another thread captures a graph. Otherwise a
