@@ -1,5 +1,5 @@
-// What rank 0 decides is refused when this rank cannot do it: a rank 0 that errs or lies makes no
-// rank read or write memory that it does not have.
+// Tests that a rank refuses decisions of rank 0 that do not fit its own operations. So a rank 0
+// that errs or lies makes no rank read or write memory that it does not have.
 #include "engine/decision_checks.hpp"
 
 #include <limits>
@@ -15,7 +15,6 @@ using testing::IsEmpty;
 
 const std::vector<int> kMembers{1, 3, 4};
 constexpr int kRank = 3;
-constexpr int kSize = 5;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Request request(const std::string& name, OpKind kind) {
@@ -58,23 +57,23 @@ TEST(DecisionChecks, OtherRowsThanThoseOfThisRankAreRefused) {
                            Rows{{kMost, 6, 9}}, Rows{{kMost / 8, 6, 9}}, Rows{{}}, Rows{}}) {
     LocalBatch of = batch({request("a", OpKind::allgather)});
     of.rows = rows;
-    EXPECT_THAT(problem_with(of), HasSubstr("'a' has the rows of another operation"));
+    EXPECT_THAT(problem_with(of), HasSubstr("the numbers of rows of 'a'"));
   }
   LocalBatch alltoall = batch({request("a", OpKind::alltoall)});
   alltoall.rows = {{7, 3, 0}};
-  EXPECT_THAT(problem_with(alltoall), HasSubstr("the rows of another"));
+  EXPECT_THAT(problem_with(alltoall), HasSubstr("the numbers of rows"));
   LocalBatch sum = batch({request("a", OpKind::allreduce)});
   sum.rows = {{0, 6, 9}};
-  EXPECT_THAT(problem_with(sum), HasSubstr("the rows of another"));
+  EXPECT_THAT(problem_with(sum), HasSubstr("the numbers of rows"));
 }
 
 TEST(DecisionChecks, TensorsThatAreNoSingleCollectiveAreRefused) {
   const Request first = request("a", OpKind::allreduce);
   Request other = request("b", OpKind::broadcast);
-  EXPECT_THAT(problem_with(batch({first, other})), HasSubstr("'a' and 'b' are no single"));
+  EXPECT_THAT(problem_with(batch({first, other})), HasSubstr("'a' and 'b' cannot be one"));
   other = request("b", OpKind::allreduce);
   other.dtype = DType::f64;
-  EXPECT_THAT(problem_with(batch({first, other})), HasSubstr("'a' and 'b' are no single"));
+  EXPECT_THAT(problem_with(batch({first, other})), HasSubstr("'a' and 'b' cannot be one"));
   for (const OpKind kind : {OpKind::join, OpKind::add_process_set, OpKind::remove_process_set}) {
     EXPECT_THAT(problem_with(batch({request("a", kind)})), HasSubstr("'a' is no collective"));
   }
@@ -82,36 +81,55 @@ TEST(DecisionChecks, TensorsThatAreNoSingleCollectiveAreRefused) {
 
 TEST(DecisionChecks, OtherRanksAndContributorsAreRefused) {
   LocalBatch of = batch({request("a", OpKind::allreduce)});
-  EXPECT_THAT(problem_with(of, kMembers, 2), HasSubstr("'a' is of other ranks"));
+  EXPECT_THAT(problem_with(of, kMembers, 2), HasSubstr("not in the process set of 'a'"));
   for (const int contributors : {-1, 4}) {
     of.contributors = contributors;
     EXPECT_THAT(problem_with(of), HasSubstr("contributors"));
   }
-  LocalBatch joined = batch({request("a", OpKind::allgather)});
-  joined.tensors.front()->stand_in = true;  // a rank that has joined has nothing to give
-  EXPECT_THAT(problem_with(joined), HasSubstr("the rows of another"));
+}
+
+TEST(DecisionChecks, ARankThatHasJoinedHasNothingToGive) {
+  for (const OpKind kind : {OpKind::allreduce, OpKind::barrier, OpKind::broadcast,
+                            OpKind::reducescatter, OpKind::allgather, OpKind::alltoall}) {
+    LocalBatch of = batch({request("a", kind)});
+    of.tensors.front()->stand_in = true;
+    const bool is_good = kind == OpKind::allreduce || kind == OpKind::barrier;
+    EXPECT_EQ(problem_with(of), is_good ? "" : "'a' needs every rank, but this rank has joined");
+  }
+}
+
+std::vector<int> members_of(std::int32_t process_set) {
+  if (process_set == 0) return {0, 1, 2, 3, 4};
+  return process_set == 2 ? kMembers : std::vector<int>();
+}
+
+std::string problem_with(const PlannedBatch& of) {
+  return problem_with(FrozenSchedule{{of}}, members_of);
 }
 
 TEST(DecisionChecks, APlanIsCheckedBeforeItsFirstTurn) {
-  const auto plan_of = [](PlannedBatch of) { return FrozenSchedule{{std::move(of)}}; };
-  const auto problem = [&](PlannedBatch of) { return problem_with(plan_of(std::move(of)), kSize); };
   const PlannedBatch good{2, kMembers, {request("a", OpKind::allgather)}, {{0, 6, 9}}};
-  EXPECT_THAT(problem(good), IsEmpty());
+  EXPECT_EQ(problem_with(good), "");
+  for (const auto& rows : {std::vector<std::vector<std::int64_t>>{{0, 6}}, {{kMost, 6, 9}}, {}}) {
+    PlannedBatch bad = good;
+    bad.rows = rows;
+    EXPECT_THAT(problem_with(bad), HasSubstr("the numbers of rows"));
+  }
+  for (const auto& members : {std::vector<int>{1, 3, 5}, {1, 3}, {}}) {
+    PlannedBatch bad = good;
+    bad.members = members;
+    EXPECT_THAT(problem_with(bad), HasSubstr("'a' has other members than process set 2"));
+  }
   PlannedBatch bad = good;
-  bad.members = {1, 3, kSize};
-  EXPECT_THAT(problem(bad), HasSubstr("'a' is of rank 5"));
-  bad = good;
-  bad.rows = {{0, 6}};
-  EXPECT_THAT(problem(bad), HasSubstr("the rows of another"));
-  bad.rows = {};
-  EXPECT_THAT(problem(bad), HasSubstr("the rows of another"));
-  bad = good;
   bad.process_set = 3;
-  EXPECT_THAT(problem(bad), HasSubstr("no single collective"));
-  bad = {2, kMembers, {request("a", OpKind::alltoall)}, {{7, 2, 0}}};
-  EXPECT_THAT(problem(bad), HasSubstr("no single collective"));
-  bad = {2, kMembers, {request("a", OpKind::allreduce), request("b", OpKind::broadcast)}, {}};
-  EXPECT_THAT(problem(bad), HasSubstr("no single collective"));
+  EXPECT_THAT(problem_with(bad), HasSubstr("other members than process set 3"));
+  for (const OpKind kind : {OpKind::alltoall, OpKind::join}) {
+    EXPECT_THAT(problem_with({2, kMembers, {request("a", kind)}, {{7, 2, 0}}}),
+                HasSubstr("'a' cannot be in a frozen schedule"));
+  }
+  const PlannedBatch mixed{
+      2, kMembers, {request("a", OpKind::allreduce), request("b", OpKind::broadcast)}, {}};
+  EXPECT_THAT(problem_with(mixed), HasSubstr("'a' and 'b' cannot be one"));
 }
 
 }  // namespace

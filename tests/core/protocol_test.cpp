@@ -110,6 +110,41 @@ std::vector<Announcement> group_of(const std::vector<std::string>& names) {
   return members;
 }
 
+// What it announced after a refused freeze would make rank 0 blame this rank.
+TEST(Protocol, ARankThatHasRefusedADecisionAnnouncesAndCarriesOutNothingMore) {
+  NiceMock<Actions> actions;
+  Protocol::Settings settings = of_two_ranks();
+  settings.rank = 1;
+  Protocol rank1(settings, actions, kStart);
+  const auto schedule = [](const std::string& first) {
+    return encode(Schedule{{AllJoined{1}, SetAdded{first, 1, {0, 1}}, AllJoined{0}}});
+  };
+  EXPECT_CALL(actions, carry_out(testing::A<const AllJoined&>())).Times(1);
+  EXPECT_CALL(actions, carry_out(testing::A<const SetAdded&>())).WillOnce([&](const SetAdded&) {
+    rank1.refused("decided what cannot be", kStart);
+  });
+  EXPECT_CALL(actions, send(_, testing::VariantWith<Submitted>(_))).Times(0);
+  EXPECT_CALL(actions, send(std::vector<int>{0}, testing::VariantWith<Suspicion>(
+                                                     AllOf(Field(&Suspicion::code, Errc::protocol),
+                                                           Field(&Suspicion::rank, 0)))));
+  rank1.received({0}, schedule("a"), kStart);
+  rank1.received({0}, schedule("b"), kStart);
+  rank1.submitted(group_of({"a"}), kStart);
+}
+
+TEST(Protocol, NothingIsDecidedWhileTheScheduleIsFrozen) {
+  NiceMock<Actions> actions;
+  Protocol::Settings settings = of_two_ranks();
+  settings.rank = 1;
+  Protocol rank1(settings, actions, kStart);
+  FrozenSchedule plan;
+  plan.batches.emplace_back().requests.emplace_back().name = "a";
+  EXPECT_CALL(actions, carry_out(testing::A<const Rejection&>())).Times(0);
+  EXPECT_CALL(actions, failed(Field(&Verdict::rank, 0)));
+  rank1.received({0}, encode(Schedule{{Freeze{1, plan}, Rejection{0, "a", Errc::mismatch, ""}}}),
+                 kStart);
+}
+
 // The other ranks may still announce another operation of that name.
 TEST(Protocol, OnlyRanksThatAnnouncedAMemberAreToldThatOthersDoNotHaveIt) {
   NiceMock<Actions> actions;

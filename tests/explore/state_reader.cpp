@@ -173,8 +173,9 @@ struct StateReader::Parts {
   // Settings and routes are the same in all states. Blocked times are never given.
   void absorb(const Protocol& protocol) {
     const auto& [settings, routes, parent, children, neighbours, actions, detector, below,
-                 reported_loss, over, epoch, mode, leaving, times, slowest, negotiator, learner,
-                 in_flight, plan, reported, reports, begun, stalls_reported, news] = protocol;
+                 reported_loss, over, refused, epoch, mode, leaving, times, slowest, negotiator,
+                 learner, in_flight, plan, reported, reports, begun, stalls_reported, news] =
+        protocol;
     absorb(over);
     if (over) return;
     all(detector, reported_loss, epoch, mode, leaving);

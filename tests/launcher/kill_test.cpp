@@ -53,8 +53,8 @@ pid_t pid_on_host(pid_t pid) {
   throw std::runtime_error(fmt::format("process {} has no NSpid", pid));
 }
 
-/// Survivors end by themselves, unless the machine is so loaded that hvdrun ends them first. One
-/// that is ended so may take another one with it, which then blames that one.
+/// Survivors end by themselves, unless the machine is so loaded that hvdrun ends them first. If it
+/// ends a rank, another one may lose its connection to that rank and blame it.
 void expect_that_survivors_blame(const std::string& victim, const std::string& err) {
   if (err.find(" ended by hvdrun\n") != std::string::npos) return;
   const std::string error = "<stderr>:peer lost: ";

@@ -118,7 +118,8 @@ def finish(job, machines, own):
 def judge_attack(kind, output, targets, still):
     """Returns what an attacker did not reach, or should not have; `still` are the ports that are open after it."""
     made, answered, payloads, *missed = (output or "0 0 0").split()
-    print("%s: %s connections to %d ports, %s of them answered" % (kind, made, len(targets), answered))
+    what = "read to the end" if kind == "slow" else "answered"
+    print("%s: %s connections to %d ports, %s of them %s" % (kind, made, len(targets), answered, what))
     # A port that was closed meanwhile may have got less, but some have to be open all the time.
     open_throughout = set(targets) & set(still)
     broken = ["%s: %s did not get all %s payloads" % (kind, target, payloads)
@@ -146,7 +147,13 @@ def under_attack(machines, folder, programs, seconds):
     before = [memory(run.pid) for run in job.runs if run.poll() is None]
     for kind in KINDS:
         targets = listeners(machines[0]) + listeners(machines[1])
-        output, _ = attack(machines[2], kind, seconds, targets, recorded).communicate(timeout=PATIENCE)
+        attacker = attack(machines[2], kind, seconds, targets, recorded)
+        try:
+            output, _ = attacker.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            attacker.kill()
+            attacker.communicate()
+            output = ""  # which says that nothing was sent
         broken += judge_attack(kind, output, targets, listeners(machines[0]) + listeners(machines[1]))
         if job.over():
             broken.append("the job has ended during %s" % kind)

@@ -4,7 +4,7 @@
 
 It sends every payload of the kind to every target, and goes on in the same way until SECONDS are over. It prints how
 many connections it made, how many of them were answered, how many payloads the kind has, and which targets did not get
-all of them. Every kind is bounded in connections and time.
+all of them. At most 96 connections are open at a time. The first pass ends when every payload was sent to every target.
 """
 
 import collections
@@ -103,7 +103,9 @@ def flood(kind, recorded, targets, seconds):
             time.sleep(0.002)  # nothing listens yet, or any more
             continue
         made[target] += 1
-        all(send(peer, piece) for piece in pieces)
+        for piece in pieces:
+            if not send(peer, piece):
+                break
         held.append((peer, time.monotonic() + patience))
         if len(held) == MOST:
             answered += is_answered(*held.popleft())

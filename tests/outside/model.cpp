@@ -98,7 +98,7 @@ int mantissa_bits(DType real) {
   }
 }
 
-/// Returns a number between 1/16 and 8 or its negative, with as many bits as the type has.
+/// Returns a number from 1/16 to just below 16, or its negative, whose significand has random bits.
 double inexact_number(DType dtype, std::uint64_t key) {
   const std::uint64_t bits = mix(key, 1);
   const auto fraction = static_cast<double>((bits >> 12) >> (52 - mantissa_bits(dtype)));

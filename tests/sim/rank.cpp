@@ -209,7 +209,7 @@ void SimRank::send(const std::vector<int>& to, const Message& message) {
 
 std::shared_ptr<PendingTensor> SimRank::scheduled(const OperationKey& key) {
   auto tensor = table_.find(key);
-  if (!tensor || !table_.mark_scheduled(*tensor)) return nullptr;
+  if (tensor) table_.mark_scheduled(*tensor);
   return tensor;
 }
 
@@ -288,7 +288,8 @@ void SimRank::carry_out(const AllJoined& joined) {
 void SimRank::carry_out(const Freeze& freeze) {
   world_.trace.say(world_.events.now(), rank_, "freezes {} batches, epoch {}",
                    freeze.plan.batches.size(), freeze.epoch);
-  require(problem_with(freeze.plan, static_cast<int>(world_.oracle.members(0).size())));
+  require(
+      problem_with(freeze.plan, [this](std::int32_t set) { return world_.oracle.members(set); }));
   if (rank_ == 0) ++world_.freezes;
   if (freeze.epoch <= epoch_) throw Violation("epochs grow", fmt::format("{}", freeze.epoch));
   epoch_ = freeze.epoch;

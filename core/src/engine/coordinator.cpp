@@ -372,9 +372,15 @@ void Coordinator::send(const std::vector<int>& to, const Message& message) {
   channel_->send(to, bytes);
 }
 
+/// Ends the job, since this rank cannot carry out what rank 0 has decided.
+void Coordinator::refuse(const std::string& problem) {
+  protocol_.refused("decided something that this rank cannot carry out: " + problem, Clock::now());
+}
+
 std::shared_ptr<PendingTensor> Coordinator::scheduled(const OperationKey& key) {
   auto tensor = table_.find(key);
-  if (!tensor || !table_.mark_scheduled(*tensor)) return nullptr;
+  if (!tensor) return nullptr;
+  table_.mark_scheduled(*tensor);
   observer_.scheduled(*tensor, true, Clock::now());
   return tensor;
 }
@@ -386,9 +392,10 @@ void Coordinator::run(const FusedBatch& fused) {
   batch.process_set = fused.process_set;
   batch.rows = fused.rows;
   batch.contributors = fused.contributors;
+  const bool has_joined = table_.find({0, std::string(kJoinName)}) != nullptr;
   for (std::size_t i = 0; i < fused.names.size(); ++i) {
     auto tensor = scheduled({fused.process_set, fused.names[i]});
-    if (!tensor && !fused.requests.empty()) {  // this rank has joined
+    if (!tensor && has_joined && !fused.requests.empty()) {
       tensor = std::make_shared<PendingTensor>();
       tensor->stand_in = true;
       Request& request = tensor->submission.request;
@@ -419,15 +426,10 @@ void Coordinator::carry_out(const Rejection& rejection) {
   }
 }
 
-/// Ends the job: rank 0 has decided what this rank cannot do.
-void Coordinator::refuse(const std::string& problem) {
-  protocol_.collective_failed(Errc::protocol, 0, "it has decided on what cannot be: " + problem,
-                              Clock::now());
-}
-
 void Coordinator::carry_out(const SetAdded& added) {
   if (added.ranks.empty() || added.ranks.back() >= size_) {
-    return refuse(fmt::format("process set {} of {}", added.id, ranks_text(added.ranks)));
+    return refuse(fmt::format("process set {} has the ranks {}, and the job has {} ranks", added.id,
+                              ranks_text(added.ranks), size_));
   }
   log_decision(rank_, "makes process set {} of {}", added.id, ranks_text(added.ranks));
   sets_.add(added.id, added.ranks);
@@ -465,7 +467,11 @@ void Coordinator::carry_out(const AllJoined& joined) {
 }
 
 void Coordinator::carry_out(const Freeze& freeze) {
-  if (const std::string problem = problem_with(freeze.plan, size_); !problem.empty()) {
+  const auto members_of = [this](std::int32_t process_set) {
+    const ProcessSets::Ranks ranks = sets_.ranks(process_set);
+    return ranks ? *ranks : std::vector<int>();
+  };
+  if (const std::string problem = problem_with(freeze.plan, members_of); !problem.empty()) {
     return refuse(problem);
   }
   log_decision(rank_, "freezes a schedule of {} collectives", freeze.plan.batches.size());

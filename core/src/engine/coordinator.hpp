@@ -77,7 +77,6 @@ class Coordinator : private ControlChannel::Listener,
   // These implement Protocol::Actions.
   void send(const std::vector<int>& to, const Message& message) override;
   void run(const FusedBatch& fused) override;
-  void refuse(const std::string& problem);
   void carry_out(const Rejection& rejection) override;
   void carry_out(const SetAdded& added) override;
   void carry_out(const SetRemoved& removed) override;
@@ -113,6 +112,7 @@ class Coordinator : private ControlChannel::Listener,
   [[nodiscard]] std::exception_ptr end_error() const;
   void give_up(const Abort& message, bool is_own_verdict);
   void when_delivered(Clock::duration patience, std::function<void()> then);
+  void refuse(const std::string& problem);
   [[nodiscard]] std::shared_ptr<PendingTensor> scheduled(const OperationKey& key);
   [[nodiscard]] Fault describe(const Verdict& verdict) const;
 

@@ -2,6 +2,8 @@
 // ends the job with an error, and makes no rank use memory that it does not have.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,13 +12,16 @@
 
 namespace hvd::detail {
 
-/// Returns what is wrong with a negotiated batch, which has a tensor, or an empty text. `members`
-/// are those of its process set, ascending, and `rank` is this rank.
+/// Returns what is wrong with a negotiated batch, which has at least one tensor, or an empty text.
+/// `members` are those of its process set, ascending, and `rank` is this rank.
 [[nodiscard]] std::string problem_with(const LocalBatch& batch, const std::vector<int>& members,
                                        int rank);
 
-/// Returns what is wrong with a plan for a context of `size` ranks, or an empty text. The rest is
-/// compared when this rank submits its operations.
-[[nodiscard]] std::string problem_with(const FrozenSchedule& plan, int size);
+/// Returns the members of a process set, ascending, or nothing if there is no such set.
+using MembersOf = std::function<std::vector<int>(std::int32_t process_set)>;
+
+/// Returns what is wrong with a plan, or an empty text. Each rank compares the rest with its own
+/// operations when it submits them.
+[[nodiscard]] std::string problem_with(const FrozenSchedule& plan, const MembersOf& members_of);
 
 }  // namespace hvd::detail

@@ -314,9 +314,9 @@ TensorTable::Waiting TensorTable::waiting(std::size_t most) const {
   return waiting;
 }
 
-bool TensorTable::mark_scheduled(PendingTensor& tensor) {
+void TensorTable::mark_scheduled(PendingTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  return !std::exchange(tensor.scheduled, true);
+  tensor.scheduled = true;
 }
 
 }  // namespace hvd::detail

@@ -101,8 +101,7 @@ class TensorTable {
     std::vector<Oldest> oldest;
   };
   [[nodiscard]] Waiting waiting(std::size_t most) const;
-  /// Returns false if it was scheduled already.
-  [[nodiscard]] bool mark_scheduled(PendingTensor& tensor);
+  void mark_scheduled(PendingTensor& tensor);
 
  private:
   friend struct StateReader;  // tests/explore reads and copies the whole state

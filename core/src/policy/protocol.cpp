@@ -67,7 +67,7 @@ Protocol::Protocol(const Settings& settings, Actions& actions, Clock::time_point
 // Events on this rank.
 
 void Protocol::submitted(std::vector<Announcement> operations, Clock::time_point now) {
-  if (over_ || operations.empty()) return;
+  if (over_ || refused_ || operations.empty()) return;
   Submitted message{epoch_, std::move(operations)};
   if (leads()) {
     handle({settings_.rank}, message, now);
@@ -94,6 +94,11 @@ void Protocol::thaw_wanted(Clock::time_point now) {
 void Protocol::collective_failed(Errc code, int culprit, const std::string& cause,
                                  Clock::time_point now) {
   suspect(code, culprit, cause, now);
+}
+
+void Protocol::refused(const std::string& cause, Clock::time_point now) {
+  refused_ = true;
+  suspect(Errc::protocol, 0, cause, now);
 }
 
 void Protocol::abort(const std::string& reason, Clock::time_point now) {
@@ -180,7 +185,11 @@ void Protocol::handle(const Ranks&, const Suspicion& message, Clock::time_point 
 
 void Protocol::handle(const Ranks& from, Schedule& message, Clock::time_point) {
   expect(from.front() == 0 && !leads(), "schedule");
-  for (const Decision& decision : message.decisions) carry_out(decision);
+  for (const Decision& decision : message.decisions) {
+    if (refused_) return;
+    expect(mode_ == Mode::negotiating, "schedule while the schedule is frozen");
+    carry_out(decision);
+  }
 }
 
 void Protocol::handle(const Ranks& from, const ShutdownAcknowledged&, Clock::time_point) {

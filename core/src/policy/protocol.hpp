@@ -72,6 +72,9 @@ class Protocol {
   /// Reports that the frozen schedule does not hold a submitted operation, or holds it back.
   void thaw_wanted(Clock::time_point now);
   void collective_failed(Errc code, int culprit, const std::string& cause, Clock::time_point now);
+  /// Reports that this rank cannot carry out a decision of rank 0. From then on it announces
+  /// nothing and carries out no decision, until the job ends.
+  void refused(const std::string& cause, Clock::time_point now);
   void abort(const std::string& reason, Clock::time_point now);
   void shutdown(Clock::time_point now);
   /// This rank leaves the job without an agreement. Nothing is sent or carried out after this.
@@ -147,6 +150,7 @@ class Protocol {
   FaultDetector below_;         // on a relay, it watches the children for rank 0
   bool reported_loss_ = false;  // on a relay: rank 0 knows of a lost child
   bool over_ = false;           // failed, or all ranks have shut down
+  bool refused_ = false;        // this rank has refused a decision of rank 0
   std::uint32_t epoch_ = 0;     // times frozen or resumed
   Mode mode_ = Mode::negotiating;
   bool leaving_ = false;               // this rank has requested the shutdown

@@ -403,7 +403,8 @@ TorchDevice::TorchDevice() {
 }
 
 TorchDevice::~TorchDevice() {
-  // What is still queued uses the memory. cudaFree waits for the current device only.
+  // Tasks that are still queued use the memory, and cudaFree waits only for those of the current
+  // device.
   for (int device = 0; device < kDevices; ++device) {
     for (const auto& stream : fake_gpu::runtime().streams_of(device)) {
       stream->synchronize(stream->tail());

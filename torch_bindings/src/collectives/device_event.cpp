@@ -73,8 +73,8 @@ void StreamEvent::wait(Deadline deadline) {
 
 void require_no_capture(const torch::Tensor& tensor, std::string_view what) {
   if (!tensor.is_cuda()) return;
-  // CUDA's handle of a default stream is null. That means the one of the current device, on which a
-  // question about it makes a context.
+  // The handle of every default stream is null, and CUDA takes null for that of the current device.
+  // To ask about it makes a context there, so the tensor's device must be current.
   const c10::DeviceGuard guard(tensor.device());
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   if (!is_captured(device, device.getStream(tensor.device()))) return;
