@@ -250,3 +250,14 @@ hvd_sim_mutant(losses_count_as_stuck policy/membership.cpp
   [[if (enough && now >= deadline && generation_ > 0 && !explained_) {]]
   [[if (enough && now >= deadline && generation_ > 0) {]]
   "a job ends as one whose starts fail, although a loss explains the last one" --elastic)
+hvd_sim_mutant(last_failure_counts policy/membership.cpp
+  [[if (code_ == 0 && before == State::member) code_ = code;]] [[code_ = code;]]
+  "after the end of the program a later exit code replaces that of the first failure" --elastic)
+hvd_sim_mutant(cooldown_never_grows policy/membership.cpp
+  [[long_ago ? options_.least_cooldown : std::min(2 * host.cooldown, options_.most_cooldown);]]
+  [[options_.least_cooldown;]]
+  "a host that fails again and again is tried again after the shortest time" --elastic)
+hvd_sim_mutant(more_than_the_most policy/membership.cpp
+  [[for (int k = 0; k < free && alive < options_.max_np; ++k, ++alive) {]]
+  [[for (int k = 0; k < free; ++k, ++alive) {]]
+  "more workers start than --max-np" --elastic)

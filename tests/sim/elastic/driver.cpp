@@ -49,7 +49,7 @@ void Driver::exited(int worker, int code) {
   const std::size_t host = job_.host_of(worker);
   through_agent(host, job_.message(host), [this, worker, code] {
     job_.trace.say(job_.events.now(), -1, "worker {} has exited {}", worker, code);
-    job_.oracle.knows_end_of(worker);
+    job_.oracle.knows_end_of(worker, code);
     obey(membership_.on_exit(worker, code, job_.now()));
   });
 }
@@ -68,7 +68,7 @@ void Driver::lose(std::size_t index) {
   const std::uint32_t generation = membership_.generation();
   if (was_to_serve) forming_.reset();
   for (const auto& one : job_.workers) {
-    if (one->host() == index) job_.oracle.knows_end_of(one->number());
+    if (one->host() == index) job_.oracle.knows_end_of(one->number(), std::nullopt);
   }
   obey(membership_.on_host_lost(index, job_.now()));
   for (const int worker : waiting) {
@@ -122,6 +122,7 @@ void Driver::carry_out(const Membership::Start& order) {
   from_worker_.push_back(0);
   to_worker_.push_back(0);
   job_.add_worker(order.worker, order.host);
+  job_.oracle.starts(order.worker);
   if (job_.is_down(order.host)) return;
   through_agent(order.host, job_.message(order.host) + (is_new ? 50 * kMilli : 0),
                 [this, worker = order.worker] { job_.worker(worker).start(); });

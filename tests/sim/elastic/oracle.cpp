@@ -11,6 +11,9 @@ namespace hvd::sim::elastic {
 namespace {
 
 constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
+// Two failures of a host within this time are soon after each other, also if the first of them was
+// during the cooldown that an earlier one began.
+constexpr Nanos kSoon = 30 * kSecond;
 
 }  // namespace
 
@@ -18,6 +21,53 @@ constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
 
 void Oracle::lists(const std::vector<int>& slots) {
   std::erase_if(left_hosts_, [&slots](std::size_t host) { return slots[host] == 0; });
+}
+
+void Oracle::starts(int worker) {
+  int alive = 0;
+  for (const auto& one : job_.workers) {
+    if (!over_.contains(one->number()) && !killed_.contains(one->number())) ++alive;
+  }
+  if (alive > job_.plan.options.max_np) {
+    throw Violation("the most ranks", fmt::format("worker {} is one too many", worker));
+  }
+  Host& host = hosts_[job_.host_of(worker)];
+  if (!host.failed_at) return;
+  check_cooldown(host);
+  host.before = std::exchange(host.failed_at, std::nullopt);
+}
+
+void Oracle::check_cooldown(const Host& host) const {
+  // Other faults let hvdrun exclude hosts, which counts as a failure of theirs.
+  for (const FaultKind other :
+       {FaultKind::pause, FaultKind::freeze, FaultKind::cut, FaultKind::cut_for_ever,
+        FaultKind::agent_lost, FaultKind::host_lost, FaultKind::slow}) {
+    if (job_.faults[static_cast<std::size_t>(other)]) return;
+  }
+  const auto& options = job_.plan.options;
+  const bool again = host.before && *host.failed_at - *host.before <= kSoon;
+  const auto cooldown =
+      again ? std::min(2 * options.least_cooldown, options.most_cooldown) : options.least_cooldown;
+  if (job_.events.now() < job_.nanos(time_point_at(*host.failed_at) + cooldown)) {
+    throw Violation(
+        "a host that fails cools down",
+        fmt::format("it failed at {} and {}", host.before.value_or(-1), *host.failed_at));
+  }
+}
+
+void Oracle::knows_end_of(int worker, std::optional<int> code) {
+  if (!over_.insert(worker).second) return;
+  const auto assigned = assigned_.find(worker);
+  const bool is_member = assigned != assigned_.end() && heard_.at(worker) < assigned->second;
+  if (ended_well_) {
+    const int failure = code.value_or(Membership::kExitHostLost);
+    if (is_member && failure != 0 && !code_) code_ = failure;
+    return;
+  }
+  ended_well_ = code == 0 && assigned != assigned_.end() && !told_to_leave_.contains(worker);
+  if (ended_well_ || code.value_or(0) == 0) return;
+  Host& host = hosts_[job_.host_of(worker)];
+  if (!host.failed_at) host.failed_at = job_.events.now();
 }
 
 void Oracle::forms(const Membership::Form& form) {
@@ -85,6 +135,7 @@ void Oracle::hears(int worker, const detail::Waits& waits) {
 }
 
 void Oracle::kills(int worker) {
+  killed_.insert(worker);
   const auto blamed = blamed_.find({forms_.rbegin()->first, worker});
   if (blamed != blamed_.end() && job_.events.now() > blamed->second + kLongestPatience) {
     throw Violation("who is blamed is killed soon", fmt::format("worker {}", worker));
@@ -118,6 +169,9 @@ void Oracle::tells_to_leave(int number) {
 
 void Oracle::finishes(const Membership::Finish& finish) {
   if (finish.code == 0 && !done_) throw Violation("the end", "0 although nobody has finished");
+  if (ended_well_ && killed_.empty() && finish.code != code_.value_or(0)) {
+    throw Violation("the end", fmt::format("code {} for {}", finish.code, code_.value_or(0)));
+  }
   const auto& faults = job_.faults;
   if (finish.code != 0 && std::find(faults.begin(), faults.end(), true) == faults.end()) {
     throw Violation("the end", fmt::format("code {} without a fault", finish.code));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,7 +23,9 @@ class Oracle {
   // What hvdrun hears of and decides.
   void lists(const std::vector<int>& slots);
   void forms(const Membership::Form& form);
-  void knows_end_of(int worker) { over_.insert(worker); }
+  void starts(int worker);
+  /// `code` is the exit code; none: the host is lost.
+  void knows_end_of(int worker, std::optional<int> code);
   /// hvdrun gets a message.
   void hears(int worker, const detail::Waits& waits);
   void kills(int worker);
@@ -44,6 +47,13 @@ class Oracle {
   [[nodiscard]] int steps() const { return furthest_; }
 
  private:
+  /// What hvdrun knows of the failures of a host.
+  struct Host {
+    std::optional<Nanos> failed_at{};  ///< first, since a worker was started on it
+    std::optional<Nanos> before{};     ///< the one before, after which a worker was started
+  };
+
+  void check_cooldown(const Host& host) const;
   /// hvdrun takes the worker for one that waits.
   void check_waits(int worker) const;
   // The reasons for the end.
@@ -65,7 +75,11 @@ class Oracle {
   std::map<int, std::uint32_t> heard_;     ///< by worker: the generation of its last message
   std::map<int, std::uint32_t> assigned_;  ///< by worker: its last generation
   std::set<int> told_to_leave_;
-  std::set<int> over_;  ///< workers of which hvdrun knows that they have ended
+  std::set<int> over_;    ///< workers of which hvdrun knows that they have ended
+  std::set<int> killed_;  ///< by hvdrun
+  std::map<std::size_t, Host> hosts_;
+  bool ended_well_ = false;                      ///< hvdrun knows that a member has ended with 0
+  std::optional<int> code_;                      ///< of the first member that has failed since
   using Reached = std::pair<int, std::int64_t>;  ///< completed steps, ended iterations
   std::map<std::uint32_t, Reached> best_;        ///< by generation: of its furthest member
   /// Hosts of workers that have asked to leave since a generation formed last, and whether one of
