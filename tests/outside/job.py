@@ -40,7 +40,10 @@ class Job:
             else:
                 command += ["--nnodes", str(len(plan.counts)), "--node-rank", str(node), "--nproc-per-node",
                             str(count), "--master-addr", machines[0].address, "--master-port", "29500"]
-            command += [programs.rank, str(plan.seed), str(plan.rounds), self.fifo]
+            leaver = plan.leaver
+            command += [programs.rank, str(plan.seed), str(plan.rounds), self.fifo,
+                        "catches" if plan.catches else "aborts",
+                        "%d:%d" % (leaver.victim, leaver.round) if leaver else "-1:-1"]
             environment = {"PATH": os.environ["PATH"], "TMPDIR": machines[node].tmp, "HVD_SECRET_FILE": secret,
                            **plan.environment}
             if "HVD_TIMELINE" in environment:

@@ -5,9 +5,14 @@ import signal
 
 import plan as plans
 
-CRASHES = [int(number) for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)]
+CRASHES = {int(number) for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)}
 FIRST_LINE = re.compile(r"hvdrun: rank (\d+) on ")
-CRASH = re.compile(r"hvdrun: (?:then )?rank (\d+) on .* was killed by signal (?:%s) " % "|".join(map(str, CRASHES)))
+KILLED = re.compile(r"hvdrun: (?:then )?rank (\d+) on .* was killed by signal (\d+) ")
+
+
+def failed(plan):
+    """Returns the exit code of a rank that had an error."""
+    return 3 if plan.catches else 128 + signal.SIGABRT
 
 
 def blamable(job, fault, rank):
@@ -31,9 +36,9 @@ def may_lack_a_timeline(fault, job):
     return fault.begun < job.plan.size or fault.begun < job.begun()
 
 
-def came_back(lines):
-    """Tells whether a rank's calls all came back: it is done, or it had an error and has shut down after it."""
-    return "done" in lines or "over" in lines
+def came_back(plan, lines):
+    """Tells whether a rank's calls all came back: it is done, or it had an error and, if it catches it, has shut down."""
+    return "done" in lines or ("over" in lines if plan.catches else any(line.startswith("error ") for line in lines))
 
 
 def survivors(plan, fault):
@@ -54,16 +59,18 @@ def codes(job, fault, node):
     several = len(job.plan.counts) > 1
     if fault.kind == "kill":
         return {137}
+    if fault.kind == "leave":
+        return {70}
     if fault.kind == "stop":
-        return {3, 137}  # that of a survivor, or of the victim, which hvdrun kills at the end
+        return {failed(job.plan), 137}  # that of a survivor, or of the victim, which hvdrun kills at the end
     if fault.kind in ("descriptors", "memory"):
         # Its own error, or 127 when the program cannot be loaded. Without memory the program itself may fail, and the
         # system ends a process whose stack cannot grow.
-        return {0, 3, 71, 127} | ({4, 134, 139} if fault.kind == "memory" else set())
+        return {0, failed(job.plan), 71, 127} | ({4, 134, 139} if fault.kind == "memory" else set())
     if fault.kind == "cut":
         # The others give a mute node up and end their ranks. Its own ranks may see these connections close before its
         # hvdrun knows of the cut.
-        return {69, 3} if fault.how == "mute" and node == fault.victim else {69}
+        return {69, failed(job.plan)} if fault.how == "mute" and node == fault.victim else {69}
     if fault.kind == "kill_hvdrun":
         return {-9} if node == fault.victim else {69}
     if fault.kind == "kill_agent":
@@ -73,7 +80,7 @@ def codes(job, fault, node):
     if fault.kind == "descriptors_hvdrun":
         return {0, 69, 70, 71, 77, 127}  # 77 when it cannot open the secret file, 127 when it cannot be loaded
     if fault.kind == "full_tmp" and may_lack_a_timeline(fault, job):
-        return {0, 3}
+        return {0, failed(job.plan)}
     return {0}
 
 
@@ -96,13 +103,13 @@ def judge(plan, job, ended, in_files, left):
     victims = {fault.victim for fault in harmful if fault.kind in plans.OF_RANKS}
     some_meet = bool(job.meeting() - victims)
     is_hidden = any(fault.kind == "cut" for fault in harmful) and (
-        some_meet or any(fault.kind in ("kill", "pause_hvdrun") for fault in struck))
+        some_meet or any(fault.kind in ("kill", "leave", "pause_hvdrun") for fault in struck))
     for node, code in enumerate(ended):
         allowed = set().union(*(codes(job, fault, node) for fault in harmful))
         if not harmful or len(done) == plan.size or any(fault.was_late for fault in harmful):
             allowed.add(0)
         if is_hidden:
-            allowed.add(3)
+            allowed.add(failed(plan))
         none_began = not any(job.said.values())
         if none_began:
             for fault in harmful:
@@ -136,7 +143,7 @@ def judge(plan, job, ended, in_files, left):
     # While the ranks meet, rank 0 decides nothing yet: each names the one that it waits for or whose connection
     # ended, which may be a victim (errors.md).
     decided = set() if some_meet else set(errors.values())
-    if len(harmful) == 1 and harmful[0].kind in ("kill", "stop") and harmful[0].victim != 0:
+    if len(harmful) == 1 and harmful[0].kind in ("kill", "leave", "stop") and harmful[0].victim != 0:
         # The members of a relay notice its loss themselves.
         if len(decided) > 1 and "HVD_CONTROL_FANOUT" not in plan.environment:
             broken.append("survivors differ: %s" % errors)
@@ -146,11 +153,12 @@ def judge(plan, job, ended, in_files, left):
     if (len(harmful) == 1 and any(ended) and not some_meet
             and all(fault.kind not in plans.DELAYING for fault in struck)):
         broken += ["rank %d does not come back from its calls: %s" % (rank, job.said[rank][-1:])
-                   for rank in sorted(survivors(plan, harmful[0])) if not came_back(job.said[rank])]
+                   for rank in sorted(survivors(plan, harmful[0])) if not came_back(plan, job.said[rank])]
     for node, (_, err) in enumerate(job.outputs):
-        for crash in filter(None, map(CRASH.match, err)):
-            if int(crash[1]) not in victims:
-                broken.append("node %d: %s" % (node, crash[0]))
+        for killed in filter(None, map(KILLED.match, err)):
+            by = int(killed[2])
+            if int(killed[1]) not in victims and by in CRASHES and 128 + by != failed(plan):
+                broken.append("node %d: %s" % (node, killed[0]))
 
     # hvdrun's report begins with the culprit.
     if len(harmful) == 1 and harmful[0].kind in plans.OF_RANKS:

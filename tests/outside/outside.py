@@ -44,6 +44,14 @@ def send(pid, number):
     os.kill(pid, number)
 
 
+def send_again(job, run, number):
+    """Repeats a signal until the hvdrun has ended: the ranks have so much time that only a second signal ends them."""
+    deadline = time.monotonic() + PATIENCE
+    while run.poll() is None and time.monotonic() < deadline:
+        job.wait(lambda: run.poll() is not None, 0.5)
+        run.send_signal(number)
+
+
 def fill(folder):
     with open(os.path.join(folder, "ballast"), "wb") as file:
         try:
@@ -58,9 +66,13 @@ def strike(job, fault, machines):
     node = fault.victim if fault.kind not in plans.OF_RANKS else job.plan.node_of(fault.victim)
     host = machines[node]
     run = job.runs[node]
+    kind = fault.kind
+    if kind == "leave":  # the rank does so itself
+        if "round %d" % fault.round not in job.said[fault.victim]:
+            raise ProcessLookupError
+        return
     if run.poll() is not None:
         raise ProcessLookupError
-    kind = fault.kind
     if kind in ("pause", "pause_hvdrun"):
         pid = job.rank_pid(fault.victim) if kind == "pause" else run.pid
         send(pid, signal.SIGSTOP)
@@ -84,6 +96,8 @@ def strike(job, fault, machines):
         send(job.agent_pid(node), signal.SIGKILL)
     elif kind == "signal":
         send(run.pid, int(fault.amount))
+        if job.plan.grace == plans.LONG_GRACE:
+            send_again(job, run, int(fault.amount))
     elif kind == "clock":
         job.set_clock(fault.amount)
     elif kind == "full_tmp":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 # for that long. HOST_TIMEOUT is in seconds; its default is 10.
 PEER_TIMEOUT = 5000
 HOST_TIMEOUT = 8
+LONG_GRACE = 300  # longer than the tester waits
 
 
 @dataclass
@@ -28,8 +29,9 @@ class Fault:
                                           self.amount)
 
 
-# Of a rank, of a node, and of a node in a job on several hosts.
-OF_RANKS = ["kill", "kill", "kill", "stop", "pause", "descriptors", "memory"]
+# Of a rank, of a node, and of a node in a job on several hosts. Some of those to kill leave instead.
+OF_RANKS = ["kill", "kill", "kill", "stop", "pause", "descriptors", "memory", "leave"]
+DRAWN_OF_RANKS = [kind for kind in OF_RANKS if kind != "leave"]
 OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "stall_tmp", "slow_tmp",
             "full_shm", "descriptors_hvdrun"]
 OF_HOSTS = ["cut", "cut", "outage", "slow"]
@@ -48,10 +50,17 @@ class Plan:
     environment: dict = field(default_factory=dict)
     faults: list = field(default_factory=list)
     output_files: bool = False  # node 0's hvdrun has --output-filename
+    catches: bool = True  # the program catches errors; otherwise they end it with SIGABRT
+    grace: int = 2  # seconds
 
     @property
     def size(self):
         return sum(self.counts)
+
+    @property
+    def leaver(self):
+        """Returns the fault of the rank that leaves the job without a shutdown, or None."""
+        return next((fault for fault in self.faults if fault.kind == "leave"), None)
 
     @property
     def shifts_clock(self):
@@ -68,8 +77,9 @@ class Plan:
         return set(range(first, first + self.counts[node]))
 
     def __str__(self):
-        return "seed %d: ranks %s, %d rounds, %s; %s" % (
-            self.seed, "+".join(map(str, self.counts)), self.rounds,
+        return "seed %d: ranks %s, %d rounds, %s%s; %s" % (
+            self.seed, "+".join(map(str, self.counts)), self.rounds, ("" if self.catches else "errors abort, ")
+            + ("" if self.grace != LONG_GRACE else "long grace, "),
             " ".join("%s=%s" % pair for pair in self.environment.items()),
             "; ".join(map(str, self.faults)) or "no fault")
 
@@ -83,7 +93,7 @@ def make(seed):
     for _ in range(size - nodes):
         plan.counts[draw.randrange(nodes)] += 1
     plan.rounds = draw.randint(20, 120)
-    plan.options = ["--host-timeout", str(HOST_TIMEOUT), "--bind-to", "none", "--grace", "2"]
+    plan.options = ["--host-timeout", str(HOST_TIMEOUT), "--bind-to", "none"]
     plan.environment = {"HVD_PEER_TIMEOUT_MS": str(PEER_TIMEOUT), "OMP_NUM_THREADS": "1"}
     for name, values in (("HVD_TRANSPORT", ["tcp"]), ("HVD_FREEZE_AFTER", ["0", "1"]), ("HVD_CONTROL_FANOUT", ["2"]),
                          ("HVD_TCP_STREAMS", ["1", "4"]), ("HVD_FUSION_THRESHOLD", ["1K", "64K"])):
@@ -101,11 +111,19 @@ def make(seed):
         # These files are in node 0's temporary folder. If that were full, hvdrun would end the job.
         plan.output_files = all(fault.kind != "full_tmp" for fault in plan.faults)
     plan.faults.sort(key=lambda fault: fault.round)
+    plan.catches = draw.random() < 0.75
+    if draw.random() < 0.25:
+        plan.grace = LONG_GRACE
+    plan.options += ["--grace", str(plan.grace)]
+    if draw.random() < 0.25:
+        for fault in plan.faults:
+            if fault.kind == "kill" and fault.round >= 0 and plan.leaver is None:
+                fault.kind = "leave"
     return plan
 
 
 def make_fault(draw, plan):
-    kinds = OF_RANKS * 2 + OF_NODES + (OF_HOSTS * 3 if len(plan.counts) > 1 else [])
+    kinds = DRAWN_OF_RANKS * 2 + OF_NODES + (OF_HOSTS * 3 if len(plan.counts) > 1 else [])
     kind = draw.choice(kinds)
     victim = draw.randrange(plan.size if kind in OF_RANKS else len(plan.counts))
     early = draw.random() < 0.2

@@ -13,6 +13,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -145,7 +146,8 @@ struct Pending {
 /// The program of all ranks.
 class Program {
  public:
-  Program(std::uint64_t seed, int rounds) : seed_(seed), random_(seed), rounds_(rounds) {}
+  Program(std::uint64_t seed, int rounds, int leaves_in)
+      : seed_(seed), random_(seed), rounds_(rounds), leaves_in_(leaves_in) {}
 
   void run() {
     begin();
@@ -233,6 +235,7 @@ class Program {
   /// in another order.
   void run_window(const std::vector<Op>& window, bool grouped) {
     say(numbered("round ", round_));
+    if (round_ == leaves_in_) std::exit(0);  // without a shutdown
     const std::uint64_t salt = mix(seed_, static_cast<std::uint64_t>(round_));
     std::vector<std::unique_ptr<Pending>> mine;
     for (std::size_t i = 0; i < window.size(); ++i) {
@@ -342,6 +345,7 @@ class Program {
   std::uint64_t seed_;
   Random random_;
   int rounds_;
+  int leaves_in_;  ///< the round in which it leaves the job without a shutdown; -1: none
   int round_ = 0;
   bool restarted_ = false;
   std::vector<hvd::ProcessSet> sets_;  ///< the first is that of all ranks
@@ -367,19 +371,21 @@ void expect_the_same(const hvd::Error& first) {
   }
 }
 
-int run(std::uint64_t seed, int rounds) {
+int run(std::uint64_t seed, int rounds, bool catches, int leaves_in) {
   try {
-    Program(seed, rounds).run();
+    Program(seed, rounds, leaves_in).run();
     say("done");
     return 0;
   } catch (const hvd::Error& error) {
     say("error " + std::string(to_string(error.code())) + " | " +
         std::to_string(error.fault().rank) + " | " + error.what());
+    if (!catches) throw;
     expect_the_same(error);
     say("over");
     return kLost;
   } catch (const std::exception& error) {  // std::bad_alloc, or no thread
     say("exception " + std::string(error.what()));
+    if (!catches) throw;
     return kNoResource;
   }
 }
@@ -391,10 +397,15 @@ int main(int argc, char** argv) {
   // hvdrun ends survivors with SIGTERM, but they must first write their error.
   std::signal(SIGTERM, SIG_IGN);
   const char* const rank = std::getenv("HVD_RANK");
-  if (argc != 4 || rank == nullptr) return 2;
+  if (argc != 6 || rank == nullptr) return 2;
   outside::my_rank = std::atoi(rank);
   outside::fifo = ::open(argv[3], O_WRONLY | O_CLOEXEC);
   if (outside::fifo < 0) return 2;
   outside::say("started");
-  return outside::run(std::strtoull(argv[1], nullptr, 10), std::atoi(argv[2]));
+  const bool catches = std::string_view(argv[4]) == "catches";
+  int leaver = -1;
+  int leaves_in = -1;
+  std::sscanf(argv[5], "%d:%d", &leaver, &leaves_in);
+  if (leaver != outside::my_rank) leaves_in = -1;
+  return outside::run(std::strtoull(argv[1], nullptr, 10), std::atoi(argv[2]), catches, leaves_in);
 }
