@@ -37,8 +37,9 @@ def may_lack_a_timeline(fault, job):
 
 
 def came_back(plan, lines):
-    """Tells whether a rank's calls all came back: it is done, or it had an error and, if it catches it, has shut down."""
-    return "done" in lines or ("over" in lines if plan.catches else any(line.startswith("error ") for line in lines))
+    """Tells whether a rank's calls all came back: it is done, or has caught an error and shut down, or died of it."""
+    end = "over" if plan.catches else "error "
+    return any(line.startswith(("done", end)) for line in lines)
 
 
 def survivors(plan, fault):
