@@ -61,7 +61,8 @@ def codes(job, fault, node):
     if fault.kind == "kill":
         return {137}
     if fault.kind == "leave":
-        return {70}
+        # When it ends it first writes its timeline, and the others take it for frozen if the disk hangs for long.
+        return {70} | ({failed(job.plan)} if any(each.kind == "stall_tmp" for each in job.plan.faults) else set())
     if fault.kind == "stop":
         return {failed(job.plan), 137}  # that of a survivor, or of the victim, which hvdrun kills at the end
     if fault.kind in ("descriptors", "memory"):
