@@ -124,6 +124,11 @@ def judge(plan, job, ended, in_files, left):
     if all(code == 0 for code in ended) and len(done) != plan.size:
         broken.append("hvdrun exits with 0, but only ranks %s are done" % sorted(done))
 
+    if not harmful:
+        ends = {line for lines in job.said.values() for line in lines if line.startswith("pending ")}
+        if len({line.split()[1] for line in ends}) < len(ends):
+            broken.append("ranks differ in which operations fail at the shutdown: %s" % sorted(ends))
+
     # Errors name the culprit, and all of them the same one while rank 0 is there to decide.
     errors = {}
     for rank, lines in job.said.items():

@@ -166,7 +166,7 @@ class Program {
       const auto repeats = random_.chance(50) ? 1 : 2 + random_.below(12);
       for (std::int64_t i = 0; i < repeats && round_ < rounds_; ++i) run_window(window, grouped);
     }
-    hvd::shutdown();
+    shut_down();
   }
 
  private:
@@ -176,6 +176,30 @@ class Program {
     sets_.assign(1, {});
     for (int r = 0; r < hvd::size(); ++r) sets_[0].ranks.push_back(r);
     say("ready");
+  }
+
+  /// Operations that are pending at the shutdown complete, or fail on all ranks.
+  void shut_down() {
+    std::vector<std::unique_ptr<Pending>> pending;
+    const std::vector<Op> window = random_.chance(25) ? make_window() : std::vector<Op>();
+    for (std::size_t i = 0; i < window.size(); ++i) {
+      if (std::ranges::count(window[i].ranks, my_rank) == 0) continue;
+      pending.push_back(std::make_unique<Pending>(window[i], mix(mix(seed_, 11), i)));
+    }
+    Random own(mix(seed_, 1000 + static_cast<std::uint64_t>(my_rank)));
+    shuffle(pending, own);
+    for (auto& one : pending) one->submit();
+    hvd::shutdown();
+    for (auto& one : pending) {
+      const char* end = " completes";
+      try {
+        one->finish();
+      } catch (const hvd::Error& error) {
+        if (error.code() != Errc::shut_down) throw;
+        end = " fails";
+      }
+      say("pending " + one->op.name + end);
+    }
   }
 
   void change_sets() {
