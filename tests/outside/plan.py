@@ -111,11 +111,11 @@ def make(seed):
         # These files are in node 0's temporary folder. If that were full, hvdrun would end the job.
         plan.output_files = all(fault.kind != "full_tmp" for fault in plan.faults)
     plan.faults.sort(key=lambda fault: fault.round)
-    plan.catches = draw.random() < 0.75
+    plan.catches = draw.random() < 0.67
     if draw.random() < 0.25:
         plan.grace = LONG_GRACE
     plan.options += ["--grace", str(plan.grace)]
-    if draw.random() < 0.25:
+    if draw.random() < 0.5:
         for fault in plan.faults:
             if fault.kind == "kill" and fault.round >= 0 and plan.leaver is None:
                 fault.kind = "leave"
