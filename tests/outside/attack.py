@@ -25,7 +25,7 @@ from types import SimpleNamespace
 import hosts
 import plan as plans
 from job import Job
-from judge import CRASH, CRASHES
+from judge import CRASHES, crashed
 from outside import leftovers
 
 PATIENCE = 120
@@ -199,7 +199,7 @@ def under_a_lie(machines, folder, programs, seed):
         if code and (code < 0 or code - 128 in CRASHES):
             broken.append("node %d: exit code %d" % (node, code))
         # The exit code may be that of another rank than the one that crashed.
-        broken += ["node %d: %s" % (node, line) for line in job.outputs[node][1] if CRASH.match(line)]
+        broken += ["node %d: %s" % (node, line) for line in job.outputs[node][1] if crashed(plan, line) is not None]
     told = is_told(job)
     print("lie %d (%s): %s, exit codes %s" % (seed, plan.environment["OUTSIDE_LIAR"],
                                               "told" if told else "not told", ended))

@@ -36,6 +36,13 @@ def may_lack_a_timeline(fault, job):
     return fault.begun < job.plan.size or fault.begun < job.begun()
 
 
+def crashed(plan, line):
+    """Returns the rank that has crashed if hvdrun's line says so, or None. Not caught, an error ends with SIGABRT too."""
+    killed = KILLED.match(line)
+    by = int(killed[2]) if killed else 0
+    return int(killed[1]) if by in CRASHES and 128 + by != failed(plan) else None
+
+
 def came_back(plan, lines):
     """Tells whether a rank's calls all came back: it is done, or has caught an error and shut down, or died of it."""
     end = "over" if plan.catches else "error "
@@ -162,10 +169,7 @@ def judge(plan, job, ended, in_files, left):
         broken += ["rank %d does not come back from its calls: %s" % (rank, job.said[rank][-1:])
                    for rank in sorted(survivors(plan, harmful[0])) if not came_back(plan, job.said[rank])]
     for node, (_, err) in enumerate(job.outputs):
-        for killed in filter(None, map(KILLED.match, err)):
-            by = int(killed[2])
-            if int(killed[1]) not in victims and by in CRASHES and 128 + by != failed(plan):
-                broken.append("node %d: %s" % (node, killed[0]))
+        broken += ["node %d: %s" % (node, line) for line in err if crashed(plan, line) not in victims | {None}]
 
     # hvdrun's report begins with the culprit.
     if len(harmful) == 1 and harmful[0].kind in plans.OF_RANKS:
