@@ -17,10 +17,12 @@ auto Driver::at(std::size_t host) -> Host& {
 void Driver::through_agent(std::size_t host, Nanos delay, std::function<void()> action) {
   const int incarnation = at(host).incarnation;
   job_.events.at(job_.events.now() + delay, [this, host, incarnation, action = std::move(action)] {
-    if (end_ || at(host).over || at(host).incarnation != incarnation) return;
+    const auto is_gone = [this, host, incarnation] {
+      return end_ || at(host).over || at(host).silent || at(host).incarnation != incarnation;
+    };
+    if (is_gone()) return;
     job_.boundary();
-    if (end_ || at(host).over || at(host).incarnation != incarnation) return;
-    action();
+    if (!is_gone()) action();
   });
 }
 
@@ -55,7 +57,11 @@ void Driver::exited(int worker, int code) {
 }
 
 void Driver::lose_later(std::size_t host) {
-  through_agent(host, 10 * kSecond, [this, host] { lose(host); });
+  if (std::exchange(at(host).silent, true)) return;
+  job_.events.at(job_.events.now() + 10 * kSecond, [this, host, agent = at(host).incarnation] {
+    job_.boundary();
+    if (at(host).incarnation == agent) lose(host);
+  });
 }
 
 void Driver::lose(std::size_t index) {
@@ -112,6 +118,7 @@ void Driver::carry_out(const Membership::Start& order) {
   const bool is_new = host.over;
   if (is_new) {
     host.over = false;
+    host.silent = false;
     ++host.incarnation;
     if (job_.is_down(order.host)) {
       through_agent(order.host, job_.random.spread(500 * kMilli, 10 * kSecond),

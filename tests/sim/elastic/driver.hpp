@@ -35,6 +35,7 @@ class Driver {
  private:
   struct Host {
     bool over = true;
+    bool silent = false;  ///< its agent is dead, which hvdrun does not know yet
     int incarnation = 0;  ///< of its agent
   };
   struct Forming {
