@@ -112,7 +112,7 @@ def make(seed):
         plan.output_files = all(fault.kind != "full_tmp" for fault in plan.faults)
     plan.faults.sort(key=lambda fault: fault.round)
     plan.catches = draw.random() < 0.67
-    if draw.random() < 0.25:
+    if draw.random() < 0.5:
         plan.grace = LONG_GRACE
     plan.options += ["--grace", str(plan.grace)]
     if draw.random() < 0.5:
