@@ -114,6 +114,8 @@ def make(seed):
     plan.catches = draw.random() < 0.67
     if draw.random() < 0.5:
         plan.grace = LONG_GRACE
+        if any(fault.kind == "signal" for fault in plan.faults):
+            plan.rounds *= 1000  # the ranks do not come to their end before the second signal
     plan.options += ["--grace", str(plan.grace)]
     if draw.random() < 0.5:
         for fault in plan.faults:
