@@ -110,7 +110,8 @@ std::vector<Announcement> group_of(const std::vector<std::string>& names) {
   return members;
 }
 
-// What it announced after a refused freeze would make rank 0 blame this rank.
+// If it announced operations after it has refused a freeze, rank 0, which is frozen, would blame
+// it.
 TEST(Protocol, ARankThatHasRefusedADecisionAnnouncesAndCarriesOutNothingMore) {
   NiceMock<Actions> actions;
   Protocol::Settings settings = of_two_ranks();

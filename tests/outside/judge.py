@@ -37,14 +37,16 @@ def may_lack_a_timeline(fault, job):
 
 
 def crashed(plan, line):
-    """Returns the rank that has crashed if hvdrun's line says so, or None. Not caught, an error ends with SIGABRT too."""
+    """Returns the rank that has crashed if hvdrun's line says so, or None. SIGABRT is no crash where it ends a program
+    that does not catch an error."""
     killed = KILLED.match(line)
     by = int(killed[2]) if killed else 0
     return int(killed[1]) if by in CRASHES and 128 + by != failed(plan) else None
 
 
 def came_back(plan, lines):
-    """Tells whether a rank's calls all came back: it is done, or has caught an error and shut down, or died of it."""
+    """Tells whether a rank's calls all came back: it is done, or it has reported an error and, if it catches
+    errors, has also shut down."""
     end = "over" if plan.catches else "error "
     return any(line.startswith(("done", end)) for line in lines)
 

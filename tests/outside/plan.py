@@ -29,7 +29,8 @@ class Fault:
                                           self.amount)
 
 
-# Of a rank, of a node, and of a node in a job on several hosts. Some of those to kill leave instead.
+# Of a rank, of a node, and of a node in a job on several hosts. A fault
+# `leave` is not drawn: `make` turns some of the kind `kill` into it.
 OF_RANKS = ["kill", "kill", "kill", "stop", "pause", "descriptors", "memory", "leave"]
 DRAWN_OF_RANKS = [kind for kind in OF_RANKS if kind != "leave"]
 OF_NODES = ["kill_hvdrun", "kill_agent", "pause_hvdrun", "signal", "clock", "full_tmp", "stall_tmp", "slow_tmp",

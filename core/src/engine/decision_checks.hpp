@@ -20,8 +20,8 @@ namespace hvd::detail {
 /// Returns the members of a process set, ascending, or nothing if there is no such set.
 using MembersOf = std::function<std::vector<int>(std::int32_t process_set)>;
 
-/// Returns what is wrong with a plan, or an empty text. Each rank compares the rest with its own
-/// operations when it submits them.
+/// Returns what is wrong with a plan, or an empty text. Whether its requests
+/// and rows are those of this rank is checked later, when the rank submits its operations.
 [[nodiscard]] std::string problem_with(const FrozenSchedule& plan, const MembersOf& members_of);
 
 }  // namespace hvd::detail

@@ -11,8 +11,9 @@ namespace hvd::sim::elastic {
 namespace {
 
 constexpr Nanos kLongestPatience = 5 * kSecond;  // Membership::Options::leaving
-// Two failures of a host within this time are soon after each other, also if the first of them was
-// during the cooldown that an earlier one began.
+// hvdrun doubles the cooldown if two failures of a host are at most this far apart. It allows a
+// minute, but from the failure that began the cooldown, which may have been before the first of
+// these two.
 constexpr Nanos kSoon = 30 * kSecond;
 
 }  // namespace

@@ -47,10 +47,10 @@ class Oracle {
   [[nodiscard]] int steps() const { return furthest_; }
 
  private:
-  /// What hvdrun knows of the failures of a host.
+  /// Says when workers of a host have failed, as far as hvdrun knows.
   struct Host {
-    std::optional<Nanos> failed_at{};  ///< first, since a worker was started on it
-    std::optional<Nanos> before{};     ///< the one before, after which a worker was started
+    std::optional<Nanos> failed_at{};  ///< the first time since a worker was last started on it
+    std::optional<Nanos> before{};     ///< the failure before that; a worker was started since
   };
 
   void check_cooldown(const Host& host) const;

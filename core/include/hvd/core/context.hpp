@@ -124,9 +124,9 @@ class Context {
   /// Makes the context fail on every rank: pending and later operations throw Errc::aborted with
   /// `reason` and this rank as the culprit. Does not block.
   void abort(const std::string& reason) noexcept;
-  /// Waits until every rank has called it, at most `Config::shutdown_timeout`. Wait for operations
-  /// before: one that is pending now completes, or fails with Errc::shut_down. Later calls do
-  /// nothing.
+  /// Waits until every rank has called it, at most `Config::shutdown_timeout`. Wait for all
+  /// operations before: one that is still pending either completes or fails with Errc::shut_down.
+  /// Later calls do nothing.
   void shutdown();
 
  private:
