@@ -10,6 +10,7 @@ loss.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -36,10 +37,18 @@ def packets(machine):
 
 
 def messages_of_store(machine):
-    """Returns how many requests and replies the store on the first host has had: TCP segments with data of the agent's
-    connections, since each is sent at once and nearly all of them fit into a segment."""
-    lines = subprocess.run(machine.inside("ss", "-Htinp"), check=True, stdout=subprocess.PIPE, text=True).stdout
-    of_agent = re.findall(r'users:\(\("hvdrun-agent".*\n(.*)', lines)
+    """Returns how many TCP segments with data the agent of the first host, which has the store, has received and sent:
+    each request and each small reply is sent at once and fits into one, a list of many addresses takes several."""
+    own = os.readlink("/proc/%d/ns/net" % machine.pid)
+    agent = next(pid for pid, (name, _) in hosts.processes().items()
+                 if name == "hvdrun-agent" and os.readlink("/proc/%d/ns/net" % pid) == own)
+    files = set()
+    for file in os.listdir("/proc/%d/fd" % agent):
+        with contextlib.suppress(FileNotFoundError):  # it has closed that file since
+            files.add(os.readlink("/proc/%d/fd/%s" % (agent, file)))
+    # `ss -p` would look for the processes of all sockets first, and 2,048 ranks can have ended when it has found them.
+    lines = subprocess.run(machine.inside("ss", "-Htine"), check=True, stdout=subprocess.PIPE, text=True).stdout
+    of_agent = [line for inode, line in re.findall(r"\bino:(\d+)\b.*\n(.*)", lines) if "socket:[%s]" % inode in files]
     return [sum(int(number) for line in of_agent for number in re.findall(r"\bdata_segs_%s:(\d+)" % way, line))
             for way in ("in", "out")]
 
