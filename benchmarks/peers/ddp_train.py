@@ -81,6 +81,42 @@ def resnet(block, counts):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
 
+class Gpt2Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_layers = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.projections, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        # Queries, keys and values of each head: [batch, heads, words, width / heads].
+        of_heads = self.projections(self.before_attention(x)).unflatten(2, (3, self.heads, -1))
+        seen = functional.scaled_dot_product_attention(*of_heads.permute(2, 0, 3, 1, 4).unbind(), is_causal=True)
+        y = x + self.mixed(seen.transpose(1, 2).flatten(2))
+        return y + self.down(functional.gelu(self.up(self.before_layers(y)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    """The small model of GPT-2 without dropout, as in train_bench."""
+
+    def __init__(self, words=50257, width=768):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(1024, width)
+        nn.init.normal_(self.words.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
+        self.blocks = nn.Sequential(*(Gpt2Block(width, 12) for _ in range(12)))
+        self.last_norm = nn.LayerNorm(width)
+
+    def forward(self, x):
+        embedded = self.words(x) + self.places.weight[:x.size(1)]
+        return functional.linear(self.last_norm(self.blocks(embedded)), self.words.weight)
+
+
+def loss_of_words(output, target):
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
 def mlp():
     sizes = (1024, 4096, 4096, 1024)
     layers = []
@@ -89,9 +125,10 @@ def mlp():
     return nn.Sequential(*layers, nn.Linear(1024, 10))
 
 
-# An entry holds model, loss, batch size, shape of an input, and number of classes.
+# An entry holds model, loss, batch size, shape of an input, and number of classes. Each word of a text has a class.
 MODELS = {
     "cnn": (Cnn, functional.nll_loss, 64, (1, 28, 28), 10),
+    "gpt2": (Gpt2, loss_of_words, 4, (1024,), 50257),
     "mlp25m": (mlp, functional.cross_entropy, 64, (1024,), 10),
     "resnet18": (lambda: resnet(basic, (2, 2, 2, 2)), functional.cross_entropy, 16, (3, 64, 64),
                  1000),
@@ -166,8 +203,11 @@ def train(mode, options, device):
     if mode == "python-hvd":
         import hvd.torch as hvd
         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
-    inputs = [torch.randn(batch, *shape).to(device) for _ in range(BATCHES)]
-    targets = [torch.randint(classes, (batch,)).to(device) for _ in range(BATCHES)]
+    if loss_of is loss_of_words:
+        inputs = targets = [torch.randint(classes, (batch, *shape)).to(device) for _ in range(BATCHES)]
+    else:
+        inputs = [torch.randn(batch, *shape).to(device) for _ in range(BATCHES)]
+        targets = [torch.randint(classes, (batch,)).to(device) for _ in range(BATCHES)]
     turn = 0
 
     def step():

@@ -129,7 +129,7 @@ class ScriptTest(InAFolder):
 
     def test_a_missed_mark_is_told_and_not_repeated(self):
         good = {"resnet50 8": [0.95, 0.05], "resnet50 32": [0.85, 0.05], "resnet50 128": [0.999, 0.2],
-                "mlp25m 64": [0.99, 0.1], "transformer 64": [1, 0]}
+                "mlp25m 64": [0.99, 0.1], "gpt2 4": [1, 0]}
         self.write_speed(good)
         first = self.run_script("--parts", "c")
         self.assertEqual(first.returncode, 1, first.stderr)
@@ -140,7 +140,7 @@ class ScriptTest(InAFolder):
                       "hvd / independent 0.85 < 0.9 of DDP |", first.stdout)
         steps = self.steps("c")
         # Small batches have no mark but DDP's, and a miss keeps nothing else from running.
-        for name in ("resnet50 8", "mlp25m 64", "transformer 64", "hvd_bench",
+        for name in ("resnet50 8", "mlp25m 64", "gpt2 4", "hvd_bench",
                      "resnet50 8 in Python, without and with DDP over NCCL"):
             self.assertEqual(steps[name]["status"], "passed", steps[name])
         self.assertEqual(steps["resnet50 8"]["figures"]["hvd / independent in each round"], [0.95] * 3)
