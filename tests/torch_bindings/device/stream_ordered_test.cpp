@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -491,12 +492,12 @@ TEST_F(StreamOrdered, ResultsStayWhileAnotherStreamReadsThem) {
 // Gradients belong to the stream of the hooks, and the steps may have another. NCCL does not reduce
 // 16-bit integers, and for what goes through the host the thread waits too.
 TEST_F(StreamOrdered, ReducedMemoryStaysWhileAnotherStreamReadsItHoweverTheProgramWaits) {
-  on_ranks([](Context& context, torch::Device device) {
-    const c10::Stream other =
-        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
-    for (const bool by_stream : {true, false}) {
+  for (const bool by_stream : {true, false}) {
+    const auto body = [&](Context& context, torch::Device device) {
+      const c10::Stream other =
+          c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
       for (const auto type : {torch::kFloat32, torch::kInt16}) {
-        detail::StreamWaits waits(by_stream);
+        detail::StreamWaits waits(context);
         torch::Tensor sum = torch::zeros({kElements}, type).to(device);
         for (int i = 1; i <= kWarmUp; ++i) {
           torch::Tensor tensor = torch::full({kElements}, i, type).to(device);
@@ -512,9 +513,10 @@ TEST_F(StreamOrdered, ReducedMemoryStaysWhileAnotherStreamReadsItHoweverTheProgr
         EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kElements}, expected, type)))
             << by_stream << " " << type;
       }
-    }
-    context.shutdown();
-  });
+      context.shutdown();
+    };
+    on_ranks(body, [&](Config& config) { config.stream_ordered = by_stream; });
+  }
 }
 
 // The program's own memory may be reduced, which is nothing that LibTorch's allocator knows.
@@ -626,6 +628,61 @@ TEST_F(StreamOrdered, AScalerWaitsOnceForTheGradientsOfADevice) {
         EXPECT_TRUE(torch::equal(value.cpu(), torch::full({kElements}, overflows ? 0.0 : -1.0)));
       }
     }
+  }
+}
+
+// The exchanges of a layer are two collectives in each pass, whose results the stream waits for.
+TEST_F(StreamOrdered, TheStatisticsOfAllRanksHoldUpNoHost) {
+  constexpr std::int64_t kChannels = 3;
+  const auto batch_of = [](int rank, int step) {
+    const auto generator = torch::make_generator<at::CPUGeneratorImpl>(10 * step + rank);
+    return torch::randn({4, kChannels, 2}, generator) + rank;
+  };
+  for (const bool has_momentum : {true, false}) {
+    on_ranks([&](Context& context, torch::Device device) {
+      auto options = torch::nn::BatchNormOptions(kChannels);
+      if (!has_momentum) options.momentum(std::nullopt);
+      SyncBatchNorm norm(options, SyncBatchNormScope{.context = &context});
+      norm->to(device);
+      torch::nn::BatchNorm1d whole(options);
+      std::vector<torch::Tensor> inputs;
+      std::vector<torch::Tensor> results;
+      for (int step = 0; step < kWarmUp + kAhead; ++step) {
+        inputs.push_back(batch_of(context.rank(), step).to(device).requires_grad_());
+      }
+      int step = 0;
+      const auto pass = [&] {
+        results.push_back(norm(inputs[static_cast<std::size_t>(step++)]));
+        results.back().square().sum().backward();
+      };
+      while (step < kWarmUp) pass();
+      const int index = device.index();
+      Gate gate(device);
+      gate.stop();
+      const int host_waits = count_of(Counted::host_waits, index);
+      const int stream_waits = count_of(Counted::stream_waits, index);
+      while (step < kWarmUp + kAhead) pass();
+      EXPECT_EQ(count_of(Counted::host_waits, index), host_waits);
+      EXPECT_EQ(count_of(Counted::stream_waits, index) - stream_waits, 2 * kAhead);
+      gate.open();
+      for (int i = 0; i < step; ++i) {
+        std::vector<torch::Tensor> batches;
+        for (int rank = 0; rank < kRanks; ++rank) {
+          batches.push_back(batch_of(rank, i).requires_grad_());
+        }
+        const auto wanted = whole(torch::cat(batches));
+        wanted.square().sum().backward();
+        const auto own = static_cast<std::size_t>(context.rank());
+        const auto at = static_cast<std::size_t>(i);
+        EXPECT_TRUE(
+            torch::allclose(results[at].detach().cpu(), wanted.chunk(kRanks)[own], 1e-4, 1e-4))
+            << i;
+        EXPECT_TRUE(torch::allclose(inputs[at].grad().cpu(), batches[own].grad(), 1e-4, 1e-4)) << i;
+      }
+      EXPECT_TRUE(torch::allclose(norm->running_mean.cpu(), whole->running_mean, 1e-4, 1e-4));
+      EXPECT_TRUE(torch::allclose(norm->running_var.cpu(), whole->running_var, 1e-4, 1e-4));
+      context.shutdown();
+    });
   }
 }
 

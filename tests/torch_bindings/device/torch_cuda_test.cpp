@@ -147,6 +147,27 @@ TEST_F(TorchCuda, FiftyStepsOnAnotherStreamAreThoseOfPlainSgd) {
   expect_steps_of_plain_sgd(true);
 }
 
+TEST_F(TorchCuda, StatisticsAreThoseOfAllRanks) {
+  constexpr std::int64_t kChannels = 8;
+  const torch::nn::BatchNormOptions options(kChannels);
+  torch::nn::BatchNorm1d whole(options);
+  SyncBatchNorm norm(options);
+  norm->to(gpu());
+  for (int step = 0; step < kSteps; ++step) {
+    torch::manual_seed(step);
+    const torch::Tensor batch = torch::randn({16L * size(), kChannels}).requires_grad_();
+    const torch::Tensor own = batch.detach().chunk(size())[rank()].to(gpu()).requires_grad_();
+    const torch::Tensor wanted = whole(batch);
+    const torch::Tensor result = norm(own);
+    wanted.pow(3).sum().backward();
+    result.pow(3).sum().backward();
+    EXPECT_TRUE(
+        torch::allclose(result.detach().cpu(), wanted.detach().chunk(size())[rank()], 1e-3, 1e-3));
+    EXPECT_TRUE(torch::allclose(own.grad().cpu(), batch.grad().chunk(size())[rank()], 1e-3, 1e-3));
+  }
+  EXPECT_TRUE(torch::allclose(norm->running_var.cpu(), whole->running_var, 1e-3, 1e-3));
+}
+
 TEST_F(TorchCuda, RanksThatHaveJoinedTakePart) {
   for (int step = 0; step <= rank(); ++step) {
     const torch::Tensor sum = allreduce(torch::ones({10}, torch::TensorOptions(gpu())),

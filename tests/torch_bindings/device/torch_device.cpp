@@ -1,5 +1,6 @@
 #include "device/torch_device.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
@@ -251,9 +252,9 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                                            type.value_or(at::kFloat));
 }
 
-/// A dense tensor's elements as a tensor of the CPU, for a task.
+/// A tensor's memory as a tensor of the CPU, for a task.
 at::Tensor on_host(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), {tensor.numel()},
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
                        at::TensorOptions().dtype(tensor.scalar_type()));
 }
 
@@ -268,9 +269,9 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offse
 
 /// Between a device and the host it waits, as for pageable memory.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
-  TORCH_CHECK(self.is_contiguous() && src.is_contiguous() && self.numel() == src.numel());
   const at::Tensor& there = self.is_cuda() ? self : src;
-  const auto task = [to = on_host(self), from = on_host(src)] {
+  const auto task = [to = self.is_cuda() ? on_host(self) : self,
+                     from = src.is_cuda() ? on_host(src) : src] {
     const at::InferenceMode plain;
     at::Tensor(to).copy_(from);
   };
@@ -280,71 +281,125 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool) {
   return self;
 }
 
-at::Tensor& add_(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
-  // A number comes as a tensor of the host.
-  queue(self, [to = on_host(self), added = other.is_cuda() ? on_host(other) : other, alpha] {
-    const at::InferenceMode plain;
-    at::Tensor(to).add_(added, alpha);
-  });
-  return self;
-}
-
-at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
-  queue(self, [to = on_host(self), value] {
-    const at::InferenceMode plain;
-    at::Tensor(to).fill_(value);
-  });
-  return self;
-}
-
-at::Tensor& zero_(at::Tensor& self) { return fill(self, 0); }
-
-at::Tensor& mul_(at::Tensor& self, const at::Scalar& factor) {
-  queue(self, [to = on_host(self), factor] {
-    const at::InferenceMode plain;
-    at::Tensor(to).mul_(factor);
-  });
-  return self;
-}
-
-at::Tensor isfinite(const at::Tensor& self) {
-  const at::Tensor result = at::empty(self.sizes(), self.options().dtype(at::kBool));
-  queue(self, [to = on_host(result), from = on_host(self)] {
-    const at::InferenceMode plain;
-    at::Tensor(to).copy_(at::isfinite(from));
-  });
-  return result;
-}
-
-at::Tensor all(const at::Tensor& self) {
-  const at::Tensor result = at::empty({}, self.options().dtype(at::kBool));
-  queue(self, [to = on_host(result), from = on_host(self)] {
-    const at::InferenceMode plain;
-    at::Tensor(to).fill_(from.all());
-  });
-  return result;
-}
-
-at::Tensor& logical_and_(at::Tensor& self, const at::Tensor& other) {
-  queue(self, [to = on_host(self), added = on_host(other)] {
-    const at::InferenceMode plain;
-    at::Tensor(to).logical_and_(added);
-  });
-  return self;
-}
-
-/// The first step of a training asks whether a gradient has other values than zeros.
-at::Tensor any(const at::Tensor& self) { return self.cpu().any().to(self.device()); }
-
 /// Ends an operation in place that ran on the host.
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
   at::Tensor(to).copy_(self);
   return to;
 }
 
-/// Everything else, at the speed of a copy to the host and back.
+using Tensors = std::vector<at::Tensor>;
+
+/// Returns the tensors among the arguments or results of an operation.
+Tensors tensors_in(const std::vector<c10::IValue>& values) {
+  Tensors tensors;
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) tensors.push_back(value.toTensor());
+    if (!value.isList()) continue;
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) tensors.push_back(element.toTensor());
+    }
+  }
+  return tensors;
+}
+
+/// Returns the values with other tensors, in the order of `tensors_in`.
+std::vector<c10::IValue> with_tensors(const std::vector<c10::IValue>& values,
+                                      const Tensors& tensors) {
+  std::vector<c10::IValue> replaced;
+  auto next = tensors.begin();
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) {
+      replaced.emplace_back(*next++);
+    } else if (value.isList()) {
+      c10::impl::GenericList list(value.toList().elementType());
+      for (const c10::IValue& element : value.toListRef()) {
+        list.push_back(element.isTensor() ? c10::IValue(*next++) : element);
+      }
+      replaced.emplace_back(std::move(list));
+    } else {
+      replaced.push_back(value);
+    }
+  }
+  return replaced;
+}
+
+/// Returns the results of an operation on tensors of the CPU.
+std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
+                                    std::vector<c10::IValue> arguments) {
+  op.callBoxed(arguments);
+  return arguments;
+}
+
+/// Whether the host has to know values of the tensors before it can go on, or the operation takes
+/// no tensor of the device.
+bool needs_the_host(const c10::OperatorHandle& op, const Tensors& given) {
+  const auto is_on_device = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_cuda();
+  };
+  const auto& returns = op.schema().returns();
+  return std::none_of(given.begin(), given.end(), is_on_device) ||
+         !std::all_of(returns.begin(), returns.end(),
+                      [](const c10::Argument& result) {
+                        return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+                               result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+                      }) ||
+         op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+/// Queues any other operation, which runs on the CPU. The shapes of the results are those of the
+/// operation on zeros.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  at::native::cpu_fallback(op, stack);
+  const auto own = torch::jit::last(*stack, op.schema().arguments().size());
+  const std::vector<c10::IValue> arguments(own.begin(), own.end());
+  const Tensors given = tensors_in(arguments);
+  if (needs_the_host(op, given)) return at::native::cpu_fallback(op, stack);
+  Tensors zeros;
+  Tensors memory;
+  const at::Tensor* device = nullptr;
+  for (const at::Tensor& tensor : given) {
+    const bool is_here = tensor.defined() && tensor.is_cuda();
+    if (is_here && device == nullptr) device = &tensor;
+    zeros.push_back(is_here ? at::empty_strided(tensor.sizes(), tensor.strides(),
+                                                tensor.options().device(at::kCPU))
+                                  .zero_()
+                            : tensor);
+    memory.push_back(is_here ? on_host(tensor) : tensor);
+  }
+  const std::vector<c10::IValue> shapes = results_of(op, with_tensors(arguments, zeros));
+  Tensors results;
+  Tensors to;  // undefined where the operation itself writes
+  for (const at::Tensor& shape : tensors_in(shapes)) {
+    const auto of = std::find_if(zeros.begin(), zeros.end(), [&](const at::Tensor& zero) {
+      return zero.defined() && zero.is_alias_of(shape);
+    });
+    if (of != zeros.end()) {
+      TORCH_CHECK(of->is_same(shape), "the fake CUDA: ", op.schema().name(), " returns a view");
+      const auto index = static_cast<std::size_t>(of - zeros.begin());
+      at::Tensor same = given[index];
+      if (same.sizes() != shape.sizes()) {  // it had no elements yet
+        const at::Tensor resized =
+            at::empty_strided(shape.sizes(), shape.strides(), same.options());
+        set_storage(same, resized.storage(), 0, shape.sizes(), shape.strides());
+        memory[index] = on_host(same);
+      }
+      results.push_back(same);
+      to.emplace_back();
+    } else {
+      results.push_back(at::empty_strided(shape.sizes(), shape.strides(),
+                                          shape.options().device(device->device())));
+      to.push_back(on_host(results.back()));
+    }
+  }
+  queue(*device, [op, to, with_memory = with_tensors(arguments, memory)] {
+    const at::InferenceMode plain;
+    const Tensors from = tensors_in(results_of(op, with_memory));
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      if (to[i].defined()) at::Tensor(to[i]).copy_(from[i]);
+    }
+  });
+  const std::vector<c10::IValue> returned = with_tensors(shapes, results);
+  torch::jit::drop(*stack, arguments.size());
+  stack->insert(stack->end(), returned.begin(), returned.end());
 }
 
 /// Autograd looks for streams only where LibTorch has CUDA.
@@ -381,14 +436,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("copy_", &copy_);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
-  m.impl("add_.Tensor", &add_);
-  m.impl("all", &all);
-  m.impl("any", &any);
-  m.impl("fill_.Scalar", &fill);
-  m.impl("isfinite", &isfinite);
-  m.impl("logical_and_", &logical_and_);
-  m.impl("mul_.Scalar", &mul_);
-  m.impl("zero_", &zero_);
 }
 
 int count_of(Counted what, int device) { return fake_gpu::calls(key_of(what, device)); }

@@ -1,5 +1,5 @@
 // Registers the fake GPU as LibTorch's CUDA device, which a LibTorch for CPUs lacks: memory,
-// streams, events, and the few operations that a training step needs.
+// streams, events, and operations, which run on the CPU in the order of the streams.
 #pragma once
 
 namespace hvd::test {

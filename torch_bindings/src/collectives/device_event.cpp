@@ -12,6 +12,8 @@
 #include <hvd/core/error.hpp>
 #include <hvd/ops/internal/capture.hpp>
 
+#include "collectives/operation.hpp"
+
 namespace hvd::detail {
 
 namespace {
@@ -109,6 +111,9 @@ void note_use_by_current_stream(const torch::Tensor& tensor) {
   c10::impl::VirtualGuardImpl(tensor.device().type())
       .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor));
 }
+
+StreamWaits::StreamWaits(const Context& context)
+    : allowed_(context.config().stream_ordered && !is_elastic(context)) {}
 
 void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
   if (ends_.empty()) launched_.clear();

@@ -11,6 +11,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/types.h>
 
+#include <hvd/core/context.hpp>
 #include <hvd/core/request.hpp>
 #include <hvd/core/work.hpp>
 
@@ -68,8 +69,9 @@ class EventStreamGuard {
 /// tensor's device waits instead, and the thread only until the operation is launched.
 class StreamWaits {
  public:
-  /// If not `allowed`, the thread always waits.
-  explicit StreamWaits(bool allowed) noexcept : allowed_(allowed) {}
+  /// The thread always waits with HVD_STREAM_ORDERED=0, and in an elastic job, where a step counts
+  /// only if its operations have succeeded.
+  explicit StreamWaits(const Context& context);
 
   /// `tensor` is a result of `work`, or undefined if it has none. Throws what `Work::wait` throws.
   void wait(const Work& work, const torch::Tensor& tensor);

@@ -220,6 +220,15 @@ torch::Tensor run(Context& context, Operation operation) {
   return *operation.result;
 }
 
+torch::Tensor run_in_stream(Context& context, Operation operation) {
+  if (!operation.submission.ready) return run(context, std::move(operation));  // on the CPU
+  const Work work = context.submit(std::move(operation.submission));
+  if (operation.overwritten.defined()) note_overwritten(operation.overwritten);
+  StreamWaits waits(context);
+  waits.wait(work, *operation.result);
+  return *operation.result;
+}
+
 std::vector<TensorWork> start_group(Context& context, std::vector<Operation> operations,
                                     const std::string& name) {
   std::vector<Submission> submissions;
@@ -242,6 +251,8 @@ RankInSet rank_in_set(const Context& context, std::int32_t process_set) {
   return {std::lower_bound(ranks.begin(), ranks.end(), context.rank()) - ranks.begin(),
           std::ssize(ranks)};
 }
+
+bool is_elastic(const Context& context) { return context.config().interrupt_fd >= 0; }
 
 }  // namespace detail
 }  // namespace hvd

@@ -45,6 +45,9 @@ struct Operation {
 [[nodiscard]] TensorWork start(Context& context, Operation operation);
 /// Runs the operation on the calling thread where that is possible, and waits for it.
 torch::Tensor run(Context& context, Operation operation);
+/// Does the same, but as `StreamWaits` waits. An error after the launch is that of the context too,
+/// so it comes out of the next operation.
+torch::Tensor run_in_stream(Context& context, Operation operation);
 /// Submits all operations, or none when one of them is refused.
 [[nodiscard]] std::vector<TensorWork> start_group(Context& context,
                                                   std::vector<Operation> operations,
@@ -56,5 +59,8 @@ struct RankInSet {
   std::int64_t size = 1;
 };
 [[nodiscard]] RankInSet rank_in_set(const Context& context, std::int32_t process_set);
+
+/// Whether the ranks of the job may change.
+[[nodiscard]] bool is_elastic(const Context& context);
 
 }  // namespace hvd::detail

@@ -13,6 +13,7 @@
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
 
+#include "collectives/operation.hpp"
 #include "gradients/gradient_reducer_impl.hpp"
 #include "gradients/reducer_follower.hpp"
 #include "state/digest.hpp"
@@ -32,8 +33,6 @@ std::uint64_t fingerprint_of(const std::deque<GradientSlot>& slots) {
   return digest.value();
 }
 
-bool is_elastic(const Context& context) { return context.config().interrupt_fd >= 0; }
-
 /// Throws like `require_no_capture`. Each question is a call of the driver, so this asks once for
 /// all gradients of a backward pass that come one after another on the same stream.
 void require_pass_without_capture(const torch::Tensor& parameter) {
@@ -48,11 +47,6 @@ void require_pass_without_capture(const torch::Tensor& parameter) {
   last_stream = stream;
 }
 
-/// In an elastic job a step counts only if its reduction has succeeded, so threads wait for it.
-bool may_order(const Context& context) {
-  return context.config().stream_ordered && !is_elastic(context);
-}
-
 }  // namespace
 
 GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kind,
@@ -62,7 +56,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
       options(with_op_of_shares(given)),
       context(context_of(given)),
       count(given_count),
-      waits(may_order(context)) {
+      waits(context) {
   const std::vector<NamedDigest> each =
       describe_parameters(parameters, options);  // refuses bad groups
   // Options come first. All ranks have the same number of them, so the same ones are compared even

@@ -10,6 +10,7 @@
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/sync_batch_norm.hpp>
 
+#include "collectives/operation.hpp"
 #include "state/agreement.hpp"
 
 namespace hvd {
@@ -23,7 +24,7 @@ using torch::autograd::variable_list;
 struct BatchStatistics {
   torch::Tensor mean;
   torch::Tensor variance;  ///< the mean squared deviation
-  double count = 0;        ///< the number of values per channel
+  torch::Tensor count;     ///< the number of values per channel, a scalar of f64
 };
 
 std::vector<std::int64_t> all_but_channels(const torch::Tensor& values) {
@@ -70,7 +71,7 @@ BatchStatistics combine_batches(const torch::Tensor& rows) {
   const torch::Tensor means = rows.narrow(1, 1, channels);
   const torch::Tensor deviations = rows.narrow(1, 1 + channels, channels);
   BatchStatistics all;
-  all.count = counts.sum(torch::kFloat64).item<double>();
+  all.count = counts.sum(torch::kFloat64);  // stays on the device, so the host need not wait
   all.mean = (means * counts).sum(0) / all.count;
   all.variance = (deviations + counts * (means - all.mean).square()).sum(0) / all.count;
   return all;
@@ -93,7 +94,11 @@ struct Exchange final : torch::CustomClassHolder {
       : options(std::move(how)), life(std::move(life_of_its_context)), weighted(is_weighted) {}
 
   [[nodiscard]] torch::Tensor sum(const torch::Tensor& values) const {
-    if (!life.expired()) return allreduce(values, options);
+    if (!life.expired()) {
+      return detail::run_in_stream(
+          context_of(options),
+          detail::allreduce_operation(values, options, Compression::none, detail::Form::copy));
+    }
     throw Error(Errc::not_initialized,
                 "SyncBatchNorm: a backward pass came after the context of its forward pass");
   }
@@ -109,10 +114,9 @@ struct Normalize : torch::autograd::Function<Normalize> {
   static torch::Tensor forward(AutogradContext* saved, const torch::Tensor& input,
                                const std::optional<torch::Tensor>& weight,
                                const std::optional<torch::Tensor>& bias, const torch::Tensor& mean,
-                               const torch::Tensor& inverse, double count,
+                               const torch::Tensor& inverse, const torch::Tensor& count,
                                const c10::IValue& exchange) {
-    saved->save_for_backward({input, weight.value_or(torch::Tensor()), mean, inverse});
-    saved->saved_data["count"] = count;
+    saved->save_for_backward({input, weight.value_or(torch::Tensor()), mean, inverse, count});
     saved->saved_data["exchange"] = exchange;
     const torch::Tensor scale = weight ? inverse * *weight : inverse;
     const torch::Tensor offset = bias ? *bias - mean * scale : -mean * scale;
@@ -132,7 +136,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const torch::Tensor& weight = tensors[1];
     const torch::Tensor& mean = tensors[2];
     const torch::Tensor& inverse = tensors[3];
-    const double count = saved->saved_data["count"].toDouble();
+    const torch::Tensor& count = tensors[4];
     const auto exchange =
         c10::static_intrusive_pointer_cast<Exchange>(saved->saved_data["exchange"].toCapsule());
 
@@ -144,9 +148,10 @@ struct Normalize : torch::autograd::Function<Normalize> {
     // A weighted optimizer multiplies the gradients of each rank by its share after this pass. So
     // the sums of the other ranks are multiplied by their shares here, and divided by that of this
     // rank. An empty batch divides by 0, but has no elements that use the quotient.
-    const double own = exchange->weighted ? static_cast<double>(input.numel() / channels) : count;
+    const auto own = static_cast<double>(input.numel() / channels);
+    const torch::Tensor sums = torch::cat({sum, product});
     const torch::Tensor everywhere =
-        exchange->sum(torch::cat({sum, product}) * (own / count)) / own;
+        exchange->weighted ? exchange->sum(sums * own / count) / own : exchange->sum(sums) / count;
 
     const torch::Tensor slope =
         everywhere.narrow(0, channels, channels) * inverse.square();  // along the deviation
@@ -225,14 +230,20 @@ std::string SyncBatchNormImpl::exchange_name() {
 }
 
 void SyncBatchNormImpl::update_running(const torch::Tensor& mean, const torch::Tensor& variance,
-                                       double count) {
+                                       const torch::Tensor& count) {
   if (!options.track_running_stats()) return;
   const torch::NoGradGuard no_grad;
   num_batches_tracked += 1;
-  const double momentum = options.momentum().has_value() ? *options.momentum()
-                                                         : 1.0 / num_batches_tracked.item<double>();
-  running_mean.lerp_(mean.to(running_mean.scalar_type()), momentum);
-  running_var.lerp_((variance * (count / (count - 1))).to(running_var.scalar_type()), momentum);
+  const auto update = [this](torch::Tensor& running, const torch::Tensor& now) {
+    const auto type = running.scalar_type();
+    if (options.momentum()) {
+      running.lerp_(now.to(type), *options.momentum());
+    } else {
+      running.lerp_(now.to(type), num_batches_tracked.to(type).reciprocal());
+    }
+  };
+  update(running_mean, mean);
+  update(running_var, variance * (count / (count - 1)));
 }
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
@@ -245,15 +256,19 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   BatchStatistics all;
   {
     const torch::NoGradGuard no_grad;
-    all = combine_batches(allgather(
-        describe_batch(input).unsqueeze(0),
-        {.name = name + "/forward", .process_set = scope_.process_set, .context = &context()}));
+    all = combine_batches(detail::run_in_stream(
+        context(), detail::allgather_operation(
+                       describe_batch(input).unsqueeze(0),
+                       {.name = name + "/forward", .process_set = scope_.process_set})));
   }
-  if (all.count < 2) {
-    throw Error(Errc::invalid_argument,
-                fmt::format("SyncBatchNorm: {} values per channel on all ranks, and a variance "
-                            "needs 2",
-                            all.count));
+  // If all ranks together have too few values, each rank has. Only then does the host read the sum.
+  if (input.numel() < 2 * input.size(1)) {
+    if (const auto count = all.count.item<double>(); count < 2) {
+      throw Error(Errc::invalid_argument,
+                  fmt::format("SyncBatchNorm: {} values per channel on all ranks, and a variance "
+                              "needs 2",
+                              count));
+    }
   }
   if (is_training()) update_running(all.mean, all.variance, all.count);
   const torch::Tensor inverse = (all.variance + options.eps()).rsqrt();

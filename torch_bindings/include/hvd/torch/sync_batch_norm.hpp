@@ -38,9 +38,10 @@ struct SyncBatchNormScope {
 /// the layer keeps no running statistics.
 ///
 /// Parameters and buffers have the same names as in LibTorch's layers, so that either can load the
-/// other's checkpoint. `forward` throws Errc::invalid_argument for an input with another number of
-/// channels or fewer than 2 dimensions, and on every rank when all batches together have fewer than
-/// 2 values per channel.
+/// other's checkpoint. On a GPU the host waits only until an exchange is launched, and the current
+/// stream waits for its result. `forward` throws Errc::invalid_argument for an input with another
+/// number of channels or fewer than 2 dimensions, and on every rank when all batches together have
+/// fewer than 2 values per channel.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
@@ -60,7 +61,8 @@ class SyncBatchNormImpl
   void _check_input_dim(const torch::Tensor& input) override;
   [[nodiscard]] Context& context() const;
   [[nodiscard]] std::string exchange_name();
-  void update_running(const torch::Tensor& mean, const torch::Tensor& variance, double count);
+  void update_running(const torch::Tensor& mean, const torch::Tensor& variance,
+                      const torch::Tensor& count);
 
   SyncBatchNormScope scope_;
   /// The number in the names of the exchanges. The ranks agree on it before their first exchange in
