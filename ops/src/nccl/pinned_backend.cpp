@@ -13,15 +13,52 @@ namespace {
 // The time for which copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
+// A stage has at least these bytes, for which a copy takes much longer than its launch. A tensor is
+// in one stage as a whole, since the order of a sum may depend on the size.
+constexpr std::size_t kStageBytes = std::size_t{4} << 20;
+
 /// Returns the size of `counts` elements in all.
 std::size_t all_bytes(std::span<const std::int64_t> counts, DType dtype) {
   return bytes_of(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), dtype);
 }
 
-/// Returns the tensors of a call with their memory replaced by that of `parts`.
+void wait_for(const CudaEvent& event, Watch& watch) {
+  while (!event.done()) watch.pause();
+}
+
+/// Consecutive parts of a call, from `begin` to before `end`.
+struct Stage {
+  std::size_t begin;
+  std::size_t end;
+};
+
+template <class Parts>
+std::vector<Stage> one_stage(const Parts& parts) {
+  return {{0, parts.size()}};
+}
+
+template <class Parts>
+std::vector<Stage> stages_of(const Parts& parts) {
+  std::vector<Stage> stages;
+  std::size_t begin = 0;
+  std::size_t bytes = 0;
+  for (std::size_t end = 1; end <= parts.size(); ++end) {
+    bytes += parts[end - 1].input_bytes;
+    if (bytes < kStageBytes && end < parts.size()) continue;
+    stages.push_back({begin, end});
+    begin = end;
+    bytes = 0;
+  }
+  return stages;
+}
+
+/// Returns those tensors of a call that begin at `first`, with their memory replaced by that of
+/// `parts`.
 template <class Tensor, class Parts>
-std::vector<Tensor> over_parts(std::span<const Tensor> tensors, const Parts& parts) {
-  std::vector<Tensor> replaced(tensors.begin(), tensors.end());
+std::vector<Tensor> over_parts(std::span<const Tensor> tensors, const Parts& parts,
+                               std::size_t first) {
+  const auto own = tensors.subspan(first, parts.size());
+  std::vector<Tensor> replaced(own.begin(), own.end());
   for (std::size_t i = 0; i < replaced.size(); ++i) {
     replaced[i].input = parts[i].input;
     replaced[i].output = parts[i].output;
@@ -110,17 +147,15 @@ void PinnedBackend::copy(std::byte* dst, const std::byte* src, std::size_t size)
   if (size > 0 && dst != nullptr && src != nullptr) copies_.push_back({dst, src, size});
 }
 
-void PinnedBackend::transfer(const ElementOp& element_op, Watch& watch) {
-  if (copies_.empty()) return;
+bool PinnedBackend::queue_copies(const ElementOp& element_op, Watch& watch) {
+  if (copies_.empty()) return false;
   shared_->copier->run(copies_, element_op, own().stream.get(), watch);
   copies_.clear();
-  own().finished.record(own().stream.get());
-  while (!own().finished.done()) watch.pause();
+  return true;
 }
 
 void PinnedBackend::through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
-                                 Deadline deadline,
-                                 const std::function<void(std::span<const Part>)>& collective,
+                                 Deadline deadline, const OnHost& collective,
                                  std::optional<DType> f32_of) {
   ElementOp in;
   ElementOp out;
@@ -139,14 +174,31 @@ void PinnedBackend::through_host(std::string_view phase, std::span<const Part> p
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].input != nullptr) pinned[i].input = at(offsets[i].first);
       if (parts[i].output != nullptr) pinned[i].output = at(offsets[i].second);
-      copy(at(offsets[i].first), parts[i].input, parts[i].input_bytes);
     }
-    transfer(in, watch);
-    collective(pinned);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      copy(parts[i].output, pinned[i].output, parts[i].output_bytes);
+    const std::vector<Stage> stages = in_place ? stages_of(parts) : one_stage(parts);
+    std::array<bool, 2> has_inputs{};
+    const auto queue_inputs = [&](std::size_t number) {
+      for (std::size_t i = stages[number].begin; i < stages[number].end; ++i) {
+        copy(at(offsets[i].first), parts[i].input, parts[i].input_bytes);
+      }
+      has_inputs[number % 2] = queue_copies(in, watch);
+      if (has_inputs[number % 2]) own().arrived[number % 2].record(own().stream.get());
+    };
+    bool has_outputs = false;
+    for (std::size_t number = 0; number < stages.size(); ++number) {
+      if (number == 0) queue_inputs(0);
+      if (number + 1 < stages.size()) queue_inputs(number + 1);
+      if (has_inputs[number % 2]) wait_for(own().arrived[number % 2], watch);
+      const auto [begin, end] = stages[number];
+      collective(std::span(pinned).subspan(begin, end - begin), begin);
+      for (std::size_t i = begin; i < end; ++i) {
+        copy(parts[i].output, pinned[i].output, parts[i].output_bytes);
+      }
+      has_outputs = queue_copies(out, watch) || has_outputs;
     }
-    transfer(out, watch);
+    if (!has_outputs) return;
+    own().finished.record(own().stream.get());
+    wait_for(own().finished, watch);
   });
 }
 
@@ -156,8 +208,8 @@ void PinnedBackend::allreduce(const AllreduceCall& call, Deadline deadline) {
     const std::size_t bytes = bytes_of(tensor.count, call.dtype);
     parts.push_back({tensor.input, bytes, tensor.output, bytes});
   }
-  const auto reduce = [&](std::span<const Part> pinned) {
-    const auto tensors = over_parts(call.tensors, pinned);
+  const auto reduce = [&](std::span<const Part> pinned, std::size_t first) {
+    const auto tensors = over_parts(call.tensors, pinned, first);
     AllreduceCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};
@@ -176,13 +228,14 @@ void PinnedBackend::broadcast(const BroadcastCall& call, Deadline deadline) {
     const bool sends = self_.rank == call.root;
     parts.push_back({sends ? tensor.input : nullptr, bytes, tensor.output, bytes});
   }
-  through_host("broadcast", parts, true, deadline, [&](std::span<const Part> pinned) {
+  const auto send = [&](std::span<const Part> pinned, std::size_t first) {
     std::vector<TensorSlice> tensors;
     for (std::size_t i = 0; i < pinned.size(); ++i) {
-      tensors.push_back({pinned[i].output, pinned[i].output, call.tensors[i].count});
+      tensors.push_back({pinned[i].output, pinned[i].output, call.tensors[first + i].count});
     }
     host_.broadcast({tensors, {}, call.dtype, call.root}, deadline);
-  });
+  };
+  through_host("broadcast", parts, true, deadline, send);
 }
 
 void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
@@ -191,8 +244,8 @@ void PinnedBackend::allgather(const AllgatherCall& call, Deadline deadline) {
     parts.push_back({tensor.input, own_bytes(tensor.counts, call.dtype), tensor.output,
                      all_bytes(tensor.counts, call.dtype)});
   }
-  through_host("allgather", parts, false, deadline, [&](std::span<const Part> pinned) {
-    const auto tensors = over_parts(call.tensors, pinned);
+  through_host("allgather", parts, false, deadline, [&](std::span<const Part> pinned, std::size_t) {
+    const auto tensors = over_parts(call.tensors, pinned, 0);
     host_.allgather({tensors, {}, call.dtype}, deadline);
   });
 }
@@ -203,25 +256,27 @@ void PinnedBackend::reducescatter(const ReducescatterCall& call, Deadline deadli
     parts.push_back({tensor.input, all_bytes(tensor.counts, call.dtype), tensor.output,
                      own_bytes(tensor.counts, call.dtype)});
   }
-  through_host("reducescatter", parts, false, deadline, [&](std::span<const Part> pinned) {
-    const auto tensors = over_parts(call.tensors, pinned);
+  const auto reduce = [&](std::span<const Part> pinned, std::size_t) {
+    const auto tensors = over_parts(call.tensors, pinned, 0);
     ReducescatterCall on_host = call;
     on_host.tensors = tensors;
     on_host.device = {};
     host_.reducescatter(on_host, deadline);
-  });
+  };
+  through_host("reducescatter", parts, false, deadline, reduce);
 }
 
 void PinnedBackend::alltoall(const AlltoallCall& call, Deadline deadline) {
   const Part part{call.input, all_bytes(call.send_counts, call.dtype), call.output,
                   all_bytes(call.receive_counts, call.dtype)};
-  through_host("alltoall", {&part, 1}, false, deadline, [&](std::span<const Part> pinned) {
+  const auto exchange = [&](std::span<const Part> pinned, std::size_t) {
     AlltoallCall on_host = call;
     on_host.input = pinned.front().input;
     on_host.output = pinned.front().output;
     on_host.device = {};
     host_.alltoall(on_host, deadline);
-  });
+  };
+  through_host("alltoall", {&part, 1}, false, deadline, exchange);
 }
 
 void PinnedBackend::barrier(Deadline deadline) {

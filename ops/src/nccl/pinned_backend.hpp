@@ -2,6 +2,7 @@
 // refuses, and for the reductions that NCCL does not have.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,7 +22,8 @@ namespace hvd::detail {
 
 /// Copies inputs to pinned memory in one launch, runs the operation there with a backend of the
 /// host, and copies results back in another launch. Types, operations, scales and the order of a
-/// sum are therefore those of the host's backend.
+/// sum are therefore those of the host's backend. Large allreduces and broadcasts of several
+/// tensors are done in stages, so that the device copies one stage while the host reduces another.
 class PinnedBackend final : public Backend {
  public:
   /// `host` has the same ranks and outlives this backend.
@@ -47,6 +49,7 @@ class PinnedBackend final : public Backend {
   struct Resources {
     CudaStream stream;
     CudaEvent finished;
+    std::array<CudaEvent, 2> arrived;  ///< the inputs of two stages, in turns
     PinnedBuffer memory;
   };
 
@@ -70,12 +73,14 @@ class PinnedBackend final : public Backend {
 
   /// Runs `body` with the device current. After an error every later call throws that error.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
-  /// Copies the inputs of `parts` to pinned memory, calls `collective` with the parts as they lie
-  /// there, and copies the outputs back. With `in_place` an output takes the place of its input.
-  /// Without `f32_of`, the device's memory has what pinned memory has; otherwise it has f32 in
-  /// place of that type.
+  /// Runs an operation on parts as they lie in pinned memory, the first of which has this index.
+  using OnHost = std::function<void(std::span<const Part>, std::size_t)>;
+  /// Copies the inputs of `parts` to pinned memory, calls `collective` for them, and copies the
+  /// outputs back. With `in_place` an output takes the place of its input, and there is a call for
+  /// each stage; otherwise there is one for all. Without `f32_of`, the device's memory has what
+  /// pinned memory has; otherwise it has f32 in place of that type.
   void through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
-                    Deadline deadline, const std::function<void(std::span<const Part>)>& collective,
+                    Deadline deadline, const OnHost& collective,
                     std::optional<DType> f32_of = std::nullopt);
   /// Returns the size of this rank's count of elements.
   [[nodiscard]] std::size_t own_bytes(std::span<const std::int64_t> counts, DType dtype) const;
@@ -94,8 +99,8 @@ class PinnedBackend final : public Backend {
   [[nodiscard]] std::byte* at(std::size_t offset) const noexcept { return memory_ + offset; }
   /// Adds a copy for `transfer`, unless one of its pointers is null.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
-  /// Runs the copies that were added, and waits for them.
-  void transfer(const ElementOp& element_op, Watch& watch);
+  /// Queues the copies that were added. Returns false if there were none.
+  [[nodiscard]] bool queue_copies(const ElementOp& element_op, Watch& watch);
 
   GpuRank self_;
   std::unique_ptr<Backend> owned_host_;  ///< the host's backend of a subset

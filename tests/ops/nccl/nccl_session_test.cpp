@@ -14,12 +14,14 @@
 #include <hvd/core/internal/session.hpp>
 #include <hvd/ops/internal/backends.hpp>
 
+#include "../../core/idle_backend.hpp"
 #include "cuda_memory.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "nccl/cuda.hpp"
 #include "nccl/gpu_choice.hpp"
 #include "nccl/nccl_backend.hpp"
 #include "nccl/nccl_features.hpp"
+#include "nccl/pinned_backend.hpp"
 #include "nccl_checks.hpp"
 #include "values.hpp"
 
@@ -146,6 +148,32 @@ TEST_F(NcclSessionTest, TheHostsWayIsOneLaunchIntoPinnedMemoryAndOneBack) {
   });
   EXPECT_EQ(fake_gpu::calls("launch_copies"), 4);
   EXPECT_EQ(fake_gpu::calls("cudaMemcpyAsync"), 0);
+}
+
+/// Notes for each allreduce how many copies the device has been given.
+class CountingHost final : public IdleBackend {
+ public:
+  void allreduce(const AllreduceCall& call, Deadline) override {
+    copies.push_back(fake_gpu::calls("launch_copies"));
+    for (const TensorSlice& tensor : call.tensors) counts.push_back(tensor.count);
+  }
+  std::vector<int> copies;
+  std::vector<std::int64_t> counts;
+};
+
+// The device copies the next stage to pinned memory, and the last one back, while the host reduces.
+TEST_F(NcclSessionTest, TheHostReducesLargeTensorsInStages) {
+  fake_gpu::reset(1);
+  const DeviceGuard guard(0);
+  CountingHost host;
+  PinnedBackend backend({0, 1, 0}, host, make_kernel_copier());
+  CudaMemory memory;
+  const std::vector<std::int64_t> counts{1 << 20, 100, 1 << 21, 1 << 19, 1 << 19, 7};
+  BackendChecks checks{backend, memory, Device{Device::Kind::cuda, 0}, 0, 1};
+  EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, counts, true), 0);
+  EXPECT_EQ(host.copies, (std::vector<int>{2, 4, 6, 7}));
+  EXPECT_EQ(host.counts, counts);
+  EXPECT_EQ(fake_gpu::calls("launch_copies"), 8);
 }
 
 TEST_F(NcclSessionTest, RanksMeetThroughTheStore) {
