@@ -313,6 +313,19 @@ class Program {
     if (std::ranges::count(all, mine[0]) != hvd::size()) wrong(describe(op) + ": ranks differ");
   }
 
+  /// A group with a name that occurs twice is refused on this rank alone, and leaves nothing
+  /// behind.
+  static void expect_refusal(std::vector<hvd::AllreduceItem> items) {
+    items.push_back(items[1]);
+    try {
+      (void)hvd::grouped_allreduce_async(items, {.name = "group", .op = ReduceOp::sum});
+    } catch (const hvd::Error& error) {
+      if (error.code() != Errc::duplicate_name) throw;
+      return;
+    }
+    wrong("a group has the same name twice");
+  }
+
   /// Runs four allreduces of all ranks as a group.
   void run_group(std::uint64_t salt) {
     std::vector<std::unique_ptr<Pending>> members;
@@ -326,6 +339,7 @@ class Program {
       auto& member = members.emplace_back(std::make_unique<Pending>(op, mix(salt, 100 + i)));
       items.push_back({member->input.data(), member->output.data(), op.count, op.dtype, op.name});
     }
+    if (mix(salt, 2000 + static_cast<std::uint64_t>(my_rank)) % 2 == 0) expect_refusal(items);
     const auto works = hvd::grouped_allreduce_async(items, {.name = "group", .op = ReduceOp::sum});
     for (std::size_t i = 0; i < works.size(); ++i) {
       members[i]->work = works[i];
