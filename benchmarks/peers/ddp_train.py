@@ -85,32 +85,33 @@ class Gpt2Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.before_attention, self.before_layers = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.projections, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp_norm = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
-        # Queries, keys and values of each head: [batch, heads, words, width / heads].
-        of_heads = self.projections(self.before_attention(x)).unflatten(2, (3, self.heads, -1))
-        seen = functional.scaled_dot_product_attention(*of_heads.permute(2, 0, 3, 1, 4).unbind(), is_causal=True)
-        y = x + self.mixed(seen.transpose(1, 2).flatten(2))
-        return y + self.down(functional.gelu(self.up(self.before_layers(y)), approximate="tanh"))
+        # Queries, keys and values of each head: [batch, heads, tokens, width / heads].
+        of_heads = self.qkv(self.attention_norm(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(*of_heads.unbind(), is_causal=True)
+        y = x + self.out(attended.transpose(1, 2).flatten(2))
+        return y + self.down(functional.gelu(self.up(self.mlp_norm(y)), approximate="tanh"))
 
 
 class Gpt2(nn.Module):
     """The small model of GPT-2 without dropout, as in train_bench."""
 
-    def __init__(self, words=50257, width=768):
+    def __init__(self, tokens=50257, longest=1024, width=768, heads=12, layers=12):
         super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(1024, width)
-        nn.init.normal_(self.words.weight, std=0.02)
-        nn.init.normal_(self.places.weight, std=0.02)
-        self.blocks = nn.Sequential(*(Gpt2Block(width, 12) for _ in range(12)))
+        self.tokens, self.positions = nn.Embedding(tokens, width), nn.Embedding(longest, width)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
+        self.blocks = nn.Sequential(*(Gpt2Block(width, heads) for _ in range(layers)))
         self.last_norm = nn.LayerNorm(width)
 
     def forward(self, x):
-        embedded = self.words(x) + self.places.weight[:x.size(1)]
-        return functional.linear(self.last_norm(self.blocks(embedded)), self.words.weight)
+        embedded = self.tokens(x) + self.positions.weight[:x.size(1)]
+        return functional.linear(self.last_norm(self.blocks(embedded)), self.tokens.weight)
 
 
 def loss_of_words(output, target):

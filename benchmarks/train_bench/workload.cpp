@@ -145,22 +145,20 @@ Workload transformer() {
 struct Gpt2Block final : torch::nn::Module {
   Gpt2Block(std::int64_t width, std::int64_t heads)
       : heads_(heads),
-        before_attention_(register_module("before_attention", norm(width))),
-        projections_(register_module("projections", torch::nn::Linear(width, 3 * width))),
-        mixed_(register_module("mixed", torch::nn::Linear(width, width))),
-        before_layers_(register_module("before_layers", norm(width))),
+        attention_norm_(register_module("attention_norm", norm(width))),
+        qkv_(register_module("qkv", torch::nn::Linear(width, 3 * width))),
+        out_(register_module("out", torch::nn::Linear(width, width))),
+        mlp_norm_(register_module("mlp_norm", norm(width))),
         up_(register_module("up", torch::nn::Linear(width, 4 * width))),
         down_(register_module("down", torch::nn::Linear(4 * width, width))) {}
   torch::Tensor forward(const torch::Tensor& x) {
-    // Queries, keys and values of each head: [batch, heads, words, width / heads].
-    const auto of_heads = projections_(before_attention_(x))
-                              .unflatten(2, {3, heads_, -1})
-                              .permute({2, 0, 3, 1, 4})
-                              .unbind();
-    const torch::Tensor seen = at::scaled_dot_product_attention(
+    // Queries, keys and values of each head: [batch, heads, tokens, width / heads].
+    const auto of_heads =
+        qkv_(attention_norm_(x)).unflatten(2, {3, heads_, -1}).permute({2, 0, 3, 1, 4}).unbind();
+    const torch::Tensor attended = at::scaled_dot_product_attention(
         of_heads[0], of_heads[1], of_heads[2], {}, 0.0, /*is_causal=*/true);
-    const torch::Tensor y = x + mixed_(seen.transpose(1, 2).flatten(2));
-    return y + down_(at::gelu(up_(before_layers_(y)), "tanh"));
+    const torch::Tensor y = x + out_(attended.transpose(1, 2).flatten(2));
+    return y + down_(at::gelu(up_(mlp_norm_(y)), "tanh"));
   }
 
  private:
@@ -168,41 +166,45 @@ struct Gpt2Block final : torch::nn::Module {
     return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
   }
   std::int64_t heads_;
-  torch::nn::LayerNorm before_attention_;
-  torch::nn::Linear projections_, mixed_;
-  torch::nn::LayerNorm before_layers_;
+  torch::nn::LayerNorm attention_norm_;
+  torch::nn::Linear qkv_, out_;
+  torch::nn::LayerNorm mlp_norm_;
   torch::nn::Linear up_, down_;
 };
 
 /// The small model of GPT-2 (Radford et al., Language Models are Unsupervised Multitask Learners,
-/// 2019) without dropout. The embeddings of the words are also the weights of the last layer.
+/// 2019) without dropout. The embeddings of the tokens are also the weights of the last layer.
 struct Gpt2 final : torch::nn::Module {
-  static constexpr std::int64_t kWords = 50257;
+  static constexpr std::int64_t kTokens = 50257;
   static constexpr std::int64_t kLongest = 1024;
   Gpt2()
-      : words_(register_module("words", torch::nn::Embedding(kWords, kWidth))),
-        places_(register_module("places", torch::nn::Embedding(kLongest, kWidth))),
+      : tokens_(register_module("tokens", torch::nn::Embedding(kTokens, kWidth))),
+        positions_(register_module("positions", torch::nn::Embedding(kLongest, kWidth))),
         last_norm_(torch::nn::LayerNormOptions({kWidth})) {
-    torch::nn::init::normal_(words_->weight, 0, 0.02);
-    torch::nn::init::normal_(places_->weight, 0, 0.02);
-    for (int i = 0; i < 12; ++i) blocks_->push_back(std::make_shared<Gpt2Block>(kWidth, 12));
+    torch::nn::init::normal_(tokens_->weight, 0, 0.02);
+    torch::nn::init::normal_(positions_->weight, 0, 0.02);
+    for (int i = 0; i < kLayers; ++i) {
+      blocks_->push_back(std::make_shared<Gpt2Block>(kWidth, kHeads));
+    }
     register_module("blocks", blocks_);
     register_module("last_norm", last_norm_);
   }
   torch::Tensor forward(const torch::Tensor& x) {
-    const torch::Tensor embedded = words_(x) + places_->weight.narrow(0, 0, x.size(1));
-    return torch::linear(last_norm_(blocks_->forward(embedded)), words_->weight);
+    const torch::Tensor embedded = tokens_(x) + positions_->weight.narrow(0, 0, x.size(1));
+    return torch::linear(last_norm_(blocks_->forward(embedded)), tokens_->weight);
   }
 
  private:
   static constexpr std::int64_t kWidth = 768;
-  torch::nn::Embedding words_, places_;
+  static constexpr std::int64_t kHeads = 12;
+  static constexpr int kLayers = 12;
+  torch::nn::Embedding tokens_, positions_;
   torch::nn::Sequential blocks_;
   torch::nn::LayerNorm last_norm_;
 };
 
 Workload gpt2() {
-  Workload workload = words(std::make_shared<Gpt2>(), Gpt2::kWords);
+  Workload workload = words(std::make_shared<Gpt2>(), Gpt2::kTokens);
   workload.batch = 4;
   workload.input_shape = {Gpt2::kLongest};
   return workload;

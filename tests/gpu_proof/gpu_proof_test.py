@@ -139,7 +139,7 @@ class ScriptTest(InAFolder):
         self.assertIn("| c | resnet50 32 in Python, without and with DDP over NCCL | missed | "
                       "hvd / independent 0.85 < 0.9 of DDP |", first.stdout)
         steps = self.steps("c")
-        # Small batches have no mark but DDP's, and a miss keeps nothing else from running.
+        # The speed of small batches has no mark but DDP's, and a miss keeps nothing else from running.
         for name in ("resnet50 8", "mlp25m 64", "gpt2 4", "hvd_bench",
                      "resnet50 8 in Python, without and with DDP over NCCL"):
             self.assertEqual(steps[name]["status"], "passed", steps[name])

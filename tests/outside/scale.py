@@ -38,7 +38,7 @@ def packets(machine):
 
 def messages_of_store(machine):
     """Returns how many TCP segments with data the agent of the first host, which has the store, has received and sent:
-    each request and each small reply is sent at once and fits into one, a list of many addresses takes several."""
+    each request and each small reply is sent at once and fits into one; a list of many addresses takes several."""
     own = os.readlink("/proc/%d/ns/net" % machine.pid)
     agent = next(pid for pid, (name, _) in hosts.processes().items()
                  if name == "hvdrun-agent" and os.readlink("/proc/%d/ns/net" % pid) == own)

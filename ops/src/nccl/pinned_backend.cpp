@@ -1,5 +1,6 @@
 #include "nccl/pinned_backend.hpp"
 
+#include <limits>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -13,8 +14,8 @@ namespace {
 // The time for which copies may still run after an error.
 constexpr std::chrono::seconds kDrainTimeout{1};
 
-// A stage has at least these bytes, for which a copy takes much longer than its launch. A tensor is
-// in one stage as a whole, since the order of a sum may depend on the size.
+// A stage, except the last one, has at least these bytes, for which a copy takes much longer than
+// its launch. A tensor is in one stage as a whole, since the order of a sum may depend on the size.
 constexpr std::size_t kStageBytes = std::size_t{4} << 20;
 
 /// Returns the size of `counts` elements in all.
@@ -32,19 +33,15 @@ struct Stage {
   std::size_t end;
 };
 
+/// Divides the parts into stages of `least` bytes or more.
 template <class Parts>
-std::vector<Stage> one_stage(const Parts& parts) {
-  return {{0, parts.size()}};
-}
-
-template <class Parts>
-std::vector<Stage> stages_of(const Parts& parts) {
+std::vector<Stage> stages_of(const Parts& parts, std::size_t least) {
   std::vector<Stage> stages;
   std::size_t begin = 0;
   std::size_t bytes = 0;
   for (std::size_t end = 1; end <= parts.size(); ++end) {
     bytes += parts[end - 1].input_bytes;
-    if (bytes < kStageBytes && end < parts.size()) continue;
+    if (bytes < least && end < parts.size()) continue;
     stages.push_back({begin, end});
     begin = end;
     bytes = 0;
@@ -147,11 +144,10 @@ void PinnedBackend::copy(std::byte* dst, const std::byte* src, std::size_t size)
   if (size > 0 && dst != nullptr && src != nullptr) copies_.push_back({dst, src, size});
 }
 
-bool PinnedBackend::queue_copies(const ElementOp& element_op, Watch& watch) {
-  if (copies_.empty()) return false;
-  shared_->copier->run(copies_, element_op, own().stream.get(), watch);
+void PinnedBackend::queue_copies(const ElementOp& element_op, CudaEvent& event, Watch& watch) {
+  if (!copies_.empty()) shared_->copier->run(copies_, element_op, own().stream.get(), watch);
   copies_.clear();
-  return true;
+  event.record(own().stream.get());
 }
 
 void PinnedBackend::through_host(std::string_view phase, std::span<const Part> parts, bool in_place,
@@ -175,29 +171,25 @@ void PinnedBackend::through_host(std::string_view phase, std::span<const Part> p
       if (parts[i].input != nullptr) pinned[i].input = at(offsets[i].first);
       if (parts[i].output != nullptr) pinned[i].output = at(offsets[i].second);
     }
-    const std::vector<Stage> stages = in_place ? stages_of(parts) : one_stage(parts);
-    std::array<bool, 2> has_inputs{};
+    const std::vector<Stage> stages =
+        stages_of(parts, in_place ? kStageBytes : std::numeric_limits<std::size_t>::max());
     const auto queue_inputs = [&](std::size_t number) {
       for (std::size_t i = stages[number].begin; i < stages[number].end; ++i) {
         copy(at(offsets[i].first), parts[i].input, parts[i].input_bytes);
       }
-      has_inputs[number % 2] = queue_copies(in, watch);
-      if (has_inputs[number % 2]) own().arrived[number % 2].record(own().stream.get());
+      queue_copies(in, own().arrived[number % 2], watch);
     };
-    bool has_outputs = false;
     for (std::size_t number = 0; number < stages.size(); ++number) {
       if (number == 0) queue_inputs(0);
       if (number + 1 < stages.size()) queue_inputs(number + 1);
-      if (has_inputs[number % 2]) wait_for(own().arrived[number % 2], watch);
+      wait_for(own().arrived[number % 2], watch);
       const auto [begin, end] = stages[number];
       collective(std::span(pinned).subspan(begin, end - begin), begin);
       for (std::size_t i = begin; i < end; ++i) {
         copy(parts[i].output, pinned[i].output, parts[i].output_bytes);
       }
-      has_outputs = queue_copies(out, watch) || has_outputs;
+      queue_copies(out, own().finished, watch);
     }
-    if (!has_outputs) return;
-    own().finished.record(own().stream.get());
     wait_for(own().finished, watch);
   });
 }

@@ -73,8 +73,9 @@ class PinnedBackend final : public Backend {
 
   /// Runs `body` with the device current. After an error every later call throws that error.
   void run(std::string_view phase, Deadline deadline, const std::function<void(Watch&)>& body);
-  /// Runs an operation on parts as they lie in pinned memory, the first of which has this index.
-  using OnHost = std::function<void(std::span<const Part>, std::size_t)>;
+  /// Runs an operation on parts as they lie in pinned memory. `first` is the index of the first of
+  /// them in the call.
+  using OnHost = std::function<void(std::span<const Part> pinned, std::size_t first)>;
   /// Copies the inputs of `parts` to pinned memory, calls `collective` for them, and copies the
   /// outputs back. With `in_place` an output takes the place of its input, and there is a call for
   /// each stage; otherwise there is one for all. Without `f32_of`, the device's memory has what
@@ -97,10 +98,10 @@ class PinnedBackend final : public Backend {
   [[nodiscard]] std::size_t allot(std::size_t bytes);
   void begin();
   [[nodiscard]] std::byte* at(std::size_t offset) const noexcept { return memory_ + offset; }
-  /// Adds a copy for `transfer`, unless one of its pointers is null.
+  /// Adds a copy for `queue_copies`, unless one of its pointers is null.
   void copy(std::byte* dst, const std::byte* src, std::size_t size);
-  /// Queues the copies that were added. Returns false if there were none.
-  [[nodiscard]] bool queue_copies(const ElementOp& element_op, Watch& watch);
+  /// Queues the copies that were added, and then `event`.
+  void queue_copies(const ElementOp& element_op, CudaEvent& event, Watch& watch);
 
   GpuRank self_;
   std::unique_ptr<Backend> owned_host_;  ///< the host's backend of a subset

@@ -161,7 +161,8 @@ class CountingHost final : public IdleBackend {
   std::vector<std::int64_t> counts;
 };
 
-// The device copies the next stage to pinned memory, and the last one back, while the host reduces.
+// The device copies the next stage to pinned memory, and the previous one back, while the host
+// reduces.
 TEST_F(NcclSessionTest, TheHostReducesLargeTensorsInStages) {
   fake_gpu::reset(1);
   const DeviceGuard guard(0);
@@ -174,6 +175,23 @@ TEST_F(NcclSessionTest, TheHostReducesLargeTensorsInStages) {
   EXPECT_EQ(host.copies, (std::vector<int>{2, 4, 6, 7}));
   EXPECT_EQ(host.counts, counts);
   EXPECT_EQ(fake_gpu::calls("launch_copies"), 8);
+}
+
+TEST_F(NcclSessionTest, EveryStageHasItsOwnTensorsAndWaitsForThem) {
+  Hosts hosts(2);
+  on_sessions(2, 1, [&](Session& session, int rank) {
+    const auto backends = make_nccl_backends(session, hosts[rank]);
+    ASSERT_EQ(backends.size(), 1U);
+    const DeviceGuard guard(0);
+    CudaMemory memory;
+    BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, 0}, rank, 2};
+    const std::vector<std::int64_t> counts{1 << 20, 100, (1 << 20) + 3, 7, 1 << 20, 5};
+    for (const bool in_place : {true, false}) {
+      EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, counts, in_place), 0);
+    }
+    EXPECT_EQ(checks.broadcast(DType::f32, 1, counts), 0);
+    EXPECT_EQ(checks.allreduce_without_last(DType::f32, ReduceOp::sum, counts), 0);
+  });
 }
 
 TEST_F(NcclSessionTest, RanksMeetThroughTheStore) {

@@ -631,12 +631,22 @@ TEST_F(StreamOrdered, AScalerWaitsOnceForTheGradientsOfADevice) {
   }
 }
 
-// The exchanges of a layer are two collectives in each pass, whose results the stream waits for.
+/// The same numbers for the same seed.
+torch::Tensor random_numbers(at::IntArrayRef shape, int seed) {
+  return torch::randn(shape, torch::make_generator<at::CPUGeneratorImpl>(seed));
+}
+
+void expect_near(const torch::Tensor& on_device, const torch::Tensor& wanted) {
+  EXPECT_TRUE(torch::allclose(on_device.detach().cpu(), wanted, 1e-4, 1e-4))
+      << on_device.detach().cpu() << "\nnot " << wanted;
+}
+
+// A layer has one collective in `forward` and one in `backward`, whose results the stream waits
+// for.
 TEST_F(StreamOrdered, TheStatisticsOfAllRanksHoldUpNoHost) {
   constexpr std::int64_t kChannels = 3;
   const auto batch_of = [](int rank, int step) {
-    const auto generator = torch::make_generator<at::CPUGeneratorImpl>(10 * step + rank);
-    return torch::randn({4, kChannels, 2}, generator) + rank;
+    return random_numbers({4, kChannels, 2}, 10 * step + rank) + rank;
   };
   for (const bool has_momentum : {true, false}) {
     on_ranks([&](Context& context, torch::Device device) {
@@ -653,7 +663,7 @@ TEST_F(StreamOrdered, TheStatisticsOfAllRanksHoldUpNoHost) {
       int step = 0;
       const auto pass = [&] {
         results.push_back(norm(inputs[static_cast<std::size_t>(step++)]));
-        results.back().square().sum().backward();
+        results.back().pow(3).sum().backward();
       };
       while (step < kWarmUp) pass();
       const int index = device.index();
@@ -671,18 +681,44 @@ TEST_F(StreamOrdered, TheStatisticsOfAllRanksHoldUpNoHost) {
           batches.push_back(batch_of(rank, i).requires_grad_());
         }
         const auto wanted = whole(torch::cat(batches));
-        wanted.square().sum().backward();
+        wanted.pow(3).sum().backward();
         const auto own = static_cast<std::size_t>(context.rank());
         const auto at = static_cast<std::size_t>(i);
-        EXPECT_TRUE(
-            torch::allclose(results[at].detach().cpu(), wanted.chunk(kRanks)[own], 1e-4, 1e-4))
-            << i;
-        EXPECT_TRUE(torch::allclose(inputs[at].grad().cpu(), batches[own].grad(), 1e-4, 1e-4)) << i;
+        expect_near(results[at], wanted.chunk(kRanks)[own]);
+        expect_near(inputs[at].grad(), batches[own].grad());
       }
-      EXPECT_TRUE(torch::allclose(norm->running_mean.cpu(), whole->running_mean, 1e-4, 1e-4));
-      EXPECT_TRUE(torch::allclose(norm->running_var.cpu(), whole->running_var, 1e-4, 1e-4));
+      expect_near(norm->running_mean, whole->running_mean);
+      expect_near(norm->running_var, whole->running_var);
       context.shutdown();
     });
+  }
+}
+
+TEST_F(StreamOrdered, ARankWithFewValuesWaitsForTheNumberOfAll) {
+  for (const bool is_ordered : {true, false}) {
+    const auto body = [](Context& context, torch::Device device) {
+      const torch::nn::BatchNormOptions options(3);
+      SyncBatchNorm norm(options, SyncBatchNormScope{.context = &context});
+      norm->to(device);
+      torch::nn::BatchNorm1d whole(options);
+      const auto own_part = [&](const torch::Tensor& all) {
+        return all.detach().split_with_sizes({1, 3})[static_cast<std::size_t>(context.rank())];
+      };
+      for (int step = 0; step < kWarmUp; ++step) {
+        const torch::Tensor all = random_numbers({4, 3}, step).requires_grad_();
+        const torch::Tensor own = own_part(all).to(device).requires_grad_();
+        const torch::Tensor wanted = whole(all);
+        const torch::Tensor result = norm(own);
+        wanted.pow(3).sum().backward();
+        result.pow(3).sum().backward();
+        expect_near(result, own_part(wanted));
+        expect_near(own.grad(), own_part(all.grad()));
+      }
+      const torch::Tensor too_few = torch::ones({context.rank() == 0 ? 1 : 0, 3}).to(device);
+      EXPECT_EQ(error_of([&] { (void)norm(too_few); }).code(), Errc::invalid_argument);
+      context.shutdown();
+    };
+    on_ranks(body, [&](Config& config) { config.stream_ordered = is_ordered; });
   }
 }
 

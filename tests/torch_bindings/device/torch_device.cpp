@@ -359,10 +359,11 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const at::Tensor& tensor : given) {
     const bool is_here = tensor.defined() && tensor.is_cuda();
     if (is_here && device == nullptr) device = &tensor;
-    zeros.push_back(is_here ? at::empty_strided(tensor.sizes(), tensor.strides(),
-                                                tensor.options().device(at::kCPU))
-                                  .zero_()
-                            : tensor);
+    if (is_here) {
+      zeros.push_back(at::zeros_like(on_host(tensor)));
+    } else {
+      zeros.push_back(tensor.defined() ? tensor.clone() : tensor);
+    }
     memory.push_back(is_here ? on_host(tensor) : tensor);
   }
   const std::vector<c10::IValue> shapes = results_of(op, with_tensors(arguments, zeros));

@@ -12,8 +12,6 @@
 #include <hvd/core/error.hpp>
 #include <hvd/ops/internal/capture.hpp>
 
-#include "collectives/operation.hpp"
-
 namespace hvd::detail {
 
 namespace {
@@ -112,8 +110,11 @@ void note_use_by_current_stream(const torch::Tensor& tensor) {
       .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(tensor));
 }
 
-StreamWaits::StreamWaits(const Context& context)
-    : allowed_(context.config().stream_ordered && !is_elastic(context)) {}
+bool is_elastic(const Context& context) { return context.config().interrupt_fd >= 0; }
+
+bool may_order(const Context& context) {
+  return context.config().stream_ordered && !is_elastic(context);
+}
 
 void StreamWaits::wait(const Work& work, const torch::Tensor& tensor) {
   if (ends_.empty()) launched_.clear();

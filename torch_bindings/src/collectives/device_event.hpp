@@ -65,13 +65,20 @@ class EventStreamGuard {
   c10::OptionalStreamGuard guard_;
 };
 
+/// Tells whether ranks of the job may be lost or come.
+[[nodiscard]] bool is_elastic(const Context& context);
+
+/// Tells whether a stream may wait for an operation in place of the thread. It may not with
+/// HVD_STREAM_ORDERED=0, and in an elastic job, where a step counts only if its operations have
+/// succeeded.
+[[nodiscard]] bool may_order(const Context& context);
+
 /// Waits for operations on tensors. Where it is possible the calling thread's current stream on the
 /// tensor's device waits instead, and the thread only until the operation is launched.
 class StreamWaits {
  public:
-  /// The thread always waits with HVD_STREAM_ORDERED=0, and in an elastic job, where a step counts
-  /// only if its operations have succeeded.
-  explicit StreamWaits(const Context& context);
+  /// Unless `may_order`, the thread always waits.
+  explicit StreamWaits(const Context& context) : allowed_(may_order(context)) {}
 
   /// `tensor` is a result of `work`, or undefined if it has none. Throws what `Work::wait` throws.
   void wait(const Work& work, const torch::Tensor& tensor);

@@ -221,7 +221,8 @@ torch::Tensor run(Context& context, Operation operation) {
 }
 
 torch::Tensor run_in_stream(Context& context, Operation operation) {
-  if (!operation.submission.ready) return run(context, std::move(operation));  // on the CPU
+  const bool is_on_cpu = operation.submission.ready == nullptr;
+  if (is_on_cpu || !may_order(context)) return run(context, std::move(operation));
   const Work work = context.submit(std::move(operation.submission));
   if (operation.overwritten.defined()) note_overwritten(operation.overwritten);
   StreamWaits waits(context);
@@ -251,8 +252,6 @@ RankInSet rank_in_set(const Context& context, std::int32_t process_set) {
   return {std::lower_bound(ranks.begin(), ranks.end(), context.rank()) - ranks.begin(),
           std::ssize(ranks)};
 }
-
-bool is_elastic(const Context& context) { return context.config().interrupt_fd >= 0; }
 
 }  // namespace detail
 }  // namespace hvd

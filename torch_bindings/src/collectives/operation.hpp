@@ -45,8 +45,9 @@ struct Operation {
 [[nodiscard]] TensorWork start(Context& context, Operation operation);
 /// Runs the operation on the calling thread where that is possible, and waits for it.
 torch::Tensor run(Context& context, Operation operation);
-/// Does the same, but as `StreamWaits` waits. An error after the launch is that of the context too,
-/// so it comes out of the next operation.
+/// On a GPU it submits the operation and waits as `StreamWaits` does, if that `may_order`;
+/// otherwise it is `run`. An error after the launch ends the context, so a later operation or the
+/// shutdown throws it.
 torch::Tensor run_in_stream(Context& context, Operation operation);
 /// Submits all operations, or none when one of them is refused.
 [[nodiscard]] std::vector<TensorWork> start_group(Context& context,
@@ -59,8 +60,5 @@ struct RankInSet {
   std::int64_t size = 1;
 };
 [[nodiscard]] RankInSet rank_in_set(const Context& context, std::int32_t process_set);
-
-/// Whether the ranks of the job may change.
-[[nodiscard]] bool is_elastic(const Context& context);
 
 }  // namespace hvd::detail

@@ -13,7 +13,7 @@
 #include <hvd/torch/collectives.hpp>
 #include <hvd/torch/wrapped_optimizer.hpp>
 
-#include "collectives/operation.hpp"
+#include "collectives/device_event.hpp"
 #include "gradients/gradient_reducer_impl.hpp"
 #include "gradients/reducer_follower.hpp"
 #include "state/digest.hpp"

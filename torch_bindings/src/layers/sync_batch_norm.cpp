@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -253,16 +254,19 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
                                                      /*training=*/false, 0, options.eps());
   }
   const std::string name = exchange_name();
+  // If all ranks together have too few values, each rank has. Such a rank reads the sum, so it
+  // waits for the exchange, and for its error.
+  const bool has_few = input.numel() < std::max<std::int64_t>(1, 2 * input.size(1));
+  const auto gather = has_few ? detail::run : detail::run_in_stream;
   BatchStatistics all;
   {
     const torch::NoGradGuard no_grad;
-    all = combine_batches(detail::run_in_stream(
-        context(), detail::allgather_operation(
-                       describe_batch(input).unsqueeze(0),
-                       {.name = name + "/forward", .process_set = scope_.process_set})));
+    all = combine_batches(
+        gather(context(), detail::allgather_operation(
+                              describe_batch(input).unsqueeze(0),
+                              {.name = name + "/forward", .process_set = scope_.process_set})));
   }
-  // If all ranks together have too few values, each rank has. Only then does the host read the sum.
-  if (input.numel() < 2 * input.size(1)) {
+  if (has_few) {
     if (const auto count = all.count.item<double>(); count < 2) {
       throw Error(Errc::invalid_argument,
                   fmt::format("SyncBatchNorm: {} values per channel on all ranks, and a variance "

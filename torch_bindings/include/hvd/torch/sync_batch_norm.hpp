@@ -38,8 +38,15 @@ struct SyncBatchNormScope {
 /// the layer keeps no running statistics.
 ///
 /// Parameters and buffers have the same names as in LibTorch's layers, so that either can load the
-/// other's checkpoint. On a GPU the host waits only until an exchange is launched, and the current
-/// stream waits for its result. `forward` throws Errc::invalid_argument for an input with another
+/// other's checkpoint.
+///
+/// With NCCL the host waits only until an exchange is launched, and the current stream waits for
+/// its result. If an exchange fails after its launch, what the device computes from it is wrong,
+/// also the running statistics, and a later collective or the shutdown throws the error. With
+/// HVD_STREAM_ORDERED=0, in elastic jobs, and on a rank with fewer than 2 values per channel the
+/// host waits for the result.
+///
+/// `forward` throws Errc::invalid_argument for an input with another
 /// number of channels or fewer than 2 dimensions, and on every rank when all batches together have
 /// fewer than 2 values per channel.
 class SyncBatchNormImpl
