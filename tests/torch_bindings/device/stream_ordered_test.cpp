@@ -492,12 +492,12 @@ TEST_F(StreamOrdered, ResultsStayWhileAnotherStreamReadsThem) {
 // Gradients belong to the stream of the hooks, and the steps may have another. NCCL does not reduce
 // 16-bit integers, and for what goes through the host the thread waits too.
 TEST_F(StreamOrdered, ReducedMemoryStaysWhileAnotherStreamReadsItHoweverTheProgramWaits) {
-  for (const bool by_stream : {true, false}) {
-    const auto body = [&](Context& context, torch::Device device) {
-      const c10::Stream other =
-          c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  on_ranks([](Context& context, torch::Device device) {
+    const c10::Stream other =
+        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    for (const bool by_stream : {true, false}) {
       for (const auto type : {torch::kFloat32, torch::kInt16}) {
-        detail::StreamWaits waits(context);
+        detail::StreamWaits waits(by_stream);
         torch::Tensor sum = torch::zeros({kElements}, type).to(device);
         for (int i = 1; i <= kWarmUp; ++i) {
           torch::Tensor tensor = torch::full({kElements}, i, type).to(device);
@@ -513,10 +513,9 @@ TEST_F(StreamOrdered, ReducedMemoryStaysWhileAnotherStreamReadsItHoweverTheProgr
         EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({kElements}, expected, type)))
             << by_stream << " " << type;
       }
-      context.shutdown();
-    };
-    on_ranks(body, [&](Config& config) { config.stream_ordered = by_stream; });
-  }
+    }
+    context.shutdown();
+  });
 }
 
 // The program's own memory may be reduced, which is nothing that LibTorch's allocator knows.

@@ -77,8 +77,8 @@ class EventStreamGuard {
 /// tensor's device waits instead, and the thread only until the operation is launched.
 class StreamWaits {
  public:
-  /// Unless `may_order`, the thread always waits.
-  explicit StreamWaits(const Context& context) : allowed_(may_order(context)) {}
+  /// If not `allowed`, the thread always waits.
+  explicit StreamWaits(bool allowed) noexcept : allowed_(allowed) {}
 
   /// `tensor` is a result of `work`, or undefined if it has none. Throws what `Work::wait` throws.
   void wait(const Work& work, const torch::Tensor& tensor);

@@ -225,7 +225,7 @@ torch::Tensor run_in_stream(Context& context, Operation operation) {
   if (is_on_cpu || !may_order(context)) return run(context, std::move(operation));
   const Work work = context.submit(std::move(operation.submission));
   if (operation.overwritten.defined()) note_overwritten(operation.overwritten);
-  StreamWaits waits(context);
+  StreamWaits waits(true);
   waits.wait(work, *operation.result);
   return *operation.result;
 }

@@ -56,7 +56,7 @@ GradientReducer::Impl::Impl(std::string_view given_owner, const std::string& kin
       options(with_op_of_shares(given)),
       context(context_of(given)),
       count(given_count),
-      waits(context) {
+      waits(may_order(context)) {
   const std::vector<NamedDigest> each =
       describe_parameters(parameters, options);  // refuses bad groups
   // Options come first. All ranks have the same number of them, so the same ones are compared even
