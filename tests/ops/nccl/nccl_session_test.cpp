@@ -48,6 +48,19 @@ class NcclSessionTest : public ::testing::Test {
       body(session, rank);
     });
   }
+
+  /// Runs `body` with the backend of two ranks that have the same GPU.
+  static void on_a_shared_gpu(const std::function<void(BackendChecks&)>& body) {
+    Hosts hosts(2);
+    on_sessions(2, 1, [&](Session& session, int rank) {
+      const auto backends = make_nccl_backends(session, hosts[rank]);
+      ASSERT_EQ(backends.size(), 1U);
+      const DeviceGuard guard(0);
+      CudaMemory memory;
+      BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, 0}, rank, 2};
+      body(checks);
+    });
+  }
 };
 
 TEST_F(NcclSessionTest, EveryRankTakesTheDeviceOfItsLocalRank) {
@@ -137,13 +150,7 @@ TEST_F(NcclSessionTest, ProcessesHaveGpusOfTheirOwnWhereNcclLetsThemShare) {
 }
 
 TEST_F(NcclSessionTest, TheHostsWayIsOneLaunchIntoPinnedMemoryAndOneBack) {
-  Hosts hosts(2);
-  on_sessions(2, 1, [&](Session& session, int rank) {
-    const auto backends = make_nccl_backends(session, hosts[rank]);
-    ASSERT_EQ(backends.size(), 1U);
-    const DeviceGuard guard(0);
-    CudaMemory memory;
-    BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, 0}, rank, 2};
+  on_a_shared_gpu([](BackendChecks& checks) {
     EXPECT_EQ(checks.allreduce(DType::f32, ReduceOp::sum, {100, 0, 3, 40}, true), 0);
   });
   EXPECT_EQ(fake_gpu::calls("launch_copies"), 4);
@@ -178,13 +185,7 @@ TEST_F(NcclSessionTest, TheHostReducesLargeTensorsInStages) {
 }
 
 TEST_F(NcclSessionTest, EveryStageHasItsOwnTensorsAndWaitsForThem) {
-  Hosts hosts(2);
-  on_sessions(2, 1, [&](Session& session, int rank) {
-    const auto backends = make_nccl_backends(session, hosts[rank]);
-    ASSERT_EQ(backends.size(), 1U);
-    const DeviceGuard guard(0);
-    CudaMemory memory;
-    BackendChecks checks{*backends.front(), memory, Device{Device::Kind::cuda, 0}, rank, 2};
+  on_a_shared_gpu([](BackendChecks& checks) {
     const std::vector<std::int64_t> counts{1 << 19, 100, (1 << 19) + 3, 7, 1 << 19, 5};
     for (const bool in_place : {true, false}) {
       EXPECT_EQ(checks.allreduce(DType::f64, ReduceOp::sum, counts, in_place), 0);
